@@ -1,0 +1,1 @@
+"""codline decides which images are worth labelling."""

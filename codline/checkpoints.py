@@ -1,0 +1,41 @@
+"""Epoch checkpoints: kept outside DVC's outputs (which are deleted before a stage runs), under the hash of all that determines the training."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from codline import scratch
+from codline.errors import DataError
+from codline.files import digest
+from codline.training import Progress
+from codline.weights import read_tensors, write_tensors
+
+
+class Checkpoint:
+    """The last epoch of one training. pool.parquet holds every image's hash, so it stands for the images."""
+
+    def __init__(self, inputs: list[Path], **settings: Any) -> None:
+        facts = {"inputs": [digest(path) for path in inputs], "settings": settings, "code": code(), "torch": torch.__version__}
+        self.path = scratch.checkpoint(hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32])
+
+    def write(self, progress: Progress) -> None:
+        write_tensors(self.path, progress.tensors, {"epoch": progress.epoch, "curve": progress.curve})
+
+    def read(self) -> Progress | None:
+        if not self.path.exists():
+            return None
+        try:
+            tensors, meta = read_tensors(self.path)
+        except DataError:  # left by a failing disk: training again costs time, resuming from it could cost exactness
+            return None
+        return Progress(meta["epoch"], tensors, meta["curve"])
+
+
+def code() -> str:
+    """Hash of every codline module that this process has loaded."""
+    files = sorted(Path(m.__file__) for name, m in sys.modules.items() if name.split(".")[0] == "codline" and m.__file__)
+    return hashlib.sha256("".join(digest(path) for path in files).encode()).hexdigest()

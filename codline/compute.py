@@ -1,0 +1,59 @@
+"""Which device, how many threads, which vector instructions: everything besides data and code that moves bits."""
+
+import os
+import platform
+from typing import Any
+
+import torch
+
+from codline.errors import UserError
+from codline.params import Compute
+
+# oneDNN, MKL and torch's own kernels each choose their code by the CPU they find. Told the same, they choose the same.
+PINS = {
+    "native": {},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2,STRICT"},
+    "baseline": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
+}
+
+
+def configure(compute: Compute) -> torch.device:
+    """Call before the first tensor operation: the libraries read their settings once."""
+    os.environ.update(PINS[compute.instructions])
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may not repeat itself
+    torch.set_num_threads(compute.threads)
+    torch.use_deterministic_algorithms(compute.deterministic)
+    torch.backends.cudnn.benchmark = not compute.deterministic
+    return device(compute.device)
+
+
+def device(name: str) -> torch.device:
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if present[kind]))
+    if not present[name]:
+        raise UserError(f"params.yaml: compute.device: found {name!r}, but this machine has only {', '.join(k for k, v in present.items() if v)}")
+    return torch.device(name)
+
+
+def fingerprint() -> dict[str, Any]:
+    """What bits may depend on: recorded with the demo's results, and shown by `codline doctor`."""
+    return {
+        "cpu": cpu_model(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "torch": torch.__version__,
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+    }
+
+
+def cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            lines = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
+    except OSError:
+        return platform.processor()
+    fields = {key.strip(): value.strip() for key, value in lines.items()}
+    return f"{fields.get('vendor_id', '')} family {fields.get('cpu family', '')} model {fields.get('model', '')}".strip()

@@ -1,0 +1,25 @@
+"""dataset.json: what every stage may know of the data."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from codline.errors import DataError
+from codline.files import read_json
+
+
+class Dataset(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: str
+    classes: list[str]
+    shape: tuple[int, ...]
+    mean: list[float]
+    std: list[float]
+
+
+def opened(path: Path) -> Dataset:
+    try:
+        return Dataset.model_validate(read_json(path))
+    except ValidationError as error:
+        raise DataError(f"{path}: not what prepare writes: {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from error

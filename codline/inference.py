@@ -1,0 +1,41 @@
+"""Images in, logits out: streamed, so that memory does not grow with the pool."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Take = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
+
+
+class Normalize:
+    """uint8 images on the CPU to standardised floats on the device."""
+
+    def __init__(self, mean: list[float], std: list[float], device: torch.device) -> None:
+        self.device = device
+        self.mean, self.std = (torch.tensor(values, device=device)[:, None, None] for values in (mean, std))
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return (images.to(torch.float32) / 255 - self.mean) / self.std
+
+
+def stretches(count: int, size: int) -> Iterator[slice]:
+    """Cut `count` rows into stretches of `size`; a last stretch of one row joins its neighbour.
+
+    A batch of one row takes other kernels than larger ones and gives other last bits, and batch-norm cannot train on it.
+    """
+    start = 0
+    while start < count:
+        stop = start + size if count - start - size > 1 else count
+        yield slice(start, stop)
+        start = stop
+
+
+@torch.inference_mode()
+def logits(network: nn.Module, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (ids, logits) batch by batch, in evaluation mode."""
+    network.eval()
+    for rows in stretches(len(ids), batch_size):
+        images = torch.from_numpy(take(ids[rows])).to(normalize.device)
+        yield ids[rows], network(normalize(images)).float().cpu().numpy()

@@ -1,0 +1,33 @@
+"""Who is labelled, who is not."""
+
+from pathlib import Path
+
+import numpy as np
+
+from codline import tables
+from codline.errors import DataError
+
+
+def ids_of(path: Path, schema: tables.pa.Schema) -> np.ndarray:
+    ids: np.ndarray = tables.read(path, schema)["id"].to_numpy()
+    return ids
+
+
+def unlabeled(pool: Path, labeled: Path) -> np.ndarray:
+    """Ids of the pool without a label, ascending."""
+    everyone, known = ids_of(pool, tables.POOL), ids_of(labeled, tables.LABELED)
+    if stray := np.setdiff1d(known, everyone).tolist():
+        raise DataError(f"{labeled}: id {stray[0]} is not in {pool}")
+    return np.setdiff1d(everyone, known, assume_unique=True)
+
+
+def looked_up(ids: np.ndarray, path: Path, schema: tables.pa.Schema) -> np.ndarray:
+    """Labels of these ids in the table at `path`."""
+    table = tables.read(path, schema)
+    order = np.argsort(table["id"].to_numpy(), kind="stable")
+    sorted_ids = table["id"].to_numpy()[order]
+    rows = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
+    if not np.array_equal(sorted_ids[rows], ids):
+        raise DataError(f"{path}: has no label for id {int(ids[sorted_ids[rows] != ids][0])}")
+    labels: np.ndarray = table["label"].to_numpy()[order][rows]
+    return labels

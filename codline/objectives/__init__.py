@@ -1,0 +1,10 @@
+"""The unsupervised objectives. To add one: write its file, and its class into this union."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from codline.objectives.ema import Ema
+from codline.objectives.none import Nothing
+
+AnyObjective = Annotated[Nothing | Ema, Field(discriminator="name")]

@@ -1,0 +1,47 @@
+"""Rows of numbers by id in a memory-mapped Arrow file: opening reads nothing, taking copies just the rows asked for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from codline import tables
+from codline.errors import DataError
+
+
+class Rows:
+    """One array of one shape per id, ids ascending; chunks are views of the file, not copies."""
+
+    def __init__(self, path: Path, column: str, shape: tuple[int, ...], schema: pa.Schema) -> None:
+        self.path, self.shape = path, shape
+        reader = tables.mapped(path)
+        tables.check(reader.schema, schema, path)
+        self.metadata = tables.metadata(reader.schema)
+        with tables.opened(path):
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        self.dtype = schema.field(column).type.value_type.to_pandas_dtype()
+        self.chunks = [batch[column].values.to_numpy(zero_copy_only=True).reshape(-1, *shape) for batch in batches]
+        self.ids = np.concatenate([np.empty(0, np.int64), *(batch["id"].to_numpy() for batch in batches)])
+        self.starts = np.cumsum([0, *(len(chunk) for chunk in self.chunks)])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start, chunk in zip(self.starts, self.chunks, strict=False):
+            yield self.ids[start : start + len(chunk)], chunk
+
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        """The rows of these ids, in their order, as one new array."""
+        rows = np.searchsorted(self.ids, ids)
+        missing = rows >= len(self.ids)
+        missing[~missing] = self.ids[rows[~missing]] != ids[~missing]
+        if missing.any():
+            raise DataError(f"{self.path}: has no row with id {int(ids[missing][0])}")
+        taken = np.empty((len(rows), *self.shape), self.dtype)
+        chunk_of = np.searchsorted(self.starts, rows, side="right") - 1
+        for chunk in np.unique(chunk_of):
+            here = chunk_of == chunk
+            taken[here] = self.chunks[chunk][rows[here] - self.starts[chunk]]
+        return taken

@@ -1,0 +1,13 @@
+"""The strategies. To add one: write its file, and its class into this union."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from codline.strategies.cod import Cod
+from codline.strategies.entropy import Entropy
+from codline.strategies.least_confidence import LeastConfidence
+from codline.strategies.margin import Margin
+from codline.strategies.random import Random
+
+AnyStrategy = Annotated[Cod | Random | Entropy | Margin | LeastConfidence, Field(discriminator="name")]

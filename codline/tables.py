@@ -1,0 +1,105 @@
+"""Every table that crosses from one stage to another: its schema, checked on read and on write."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from codline.errors import DataError
+from codline.files import whole
+
+ID = pa.field("id", pa.int64(), nullable=False)
+LABEL = pa.field("label", pa.int32(), nullable=False)
+SCORE = pa.field("score", pa.float64(), nullable=False)
+
+POOL = pa.schema([ID, pa.field("sha256", pa.string(), nullable=False)])
+ORACLE = pa.schema([ID, LABEL])
+TEST = pa.schema([ID, LABEL])
+LABELED = pa.schema([ID, LABEL, pa.field("cycle", pa.string(), nullable=False)])
+SCORES = pa.schema([ID, SCORE])
+QUERY = pa.schema([ID, pa.field("rank", pa.int32(), nullable=False), SCORE])
+ANNOTATIONS = pa.schema([ID, LABEL, pa.field("annotator", pa.string(), nullable=False)])
+TRAINING = pa.schema(
+    [("epoch", pa.int32()), ("learning_rate", pa.float64()), ("task_loss", pa.float64()), ("unsupervised_loss", pa.float64()), ("accuracy", pa.float64())]
+)
+PREDICTIONS = pa.schema([("id", pa.int64()), ("actual", pa.string()), ("predicted", pa.string()), ("confidence", pa.float64())])
+CURVE = pa.schema(
+    [("cycle", pa.string()), ("labels", pa.int64()), ("accuracy", pa.float64()), ("loss", pa.float64()), ("calibration_error", pa.float64()), ("spearman", pa.float64())]
+)
+
+
+def outputs(classes: int) -> pa.Schema:
+    """What a model says of every unlabelled image."""
+    return pa.schema([ID, pa.field("logits", pa.list_(pa.float32(), classes), nullable=False)])
+
+
+def write(table: pa.Table, schema: pa.Schema, path: Path) -> None:
+    check(table.schema, schema, path)
+    with whole(path) as part:
+        pq.write_table(table, part, compression="zstd")
+
+
+def read(path: Path, schema: pa.Schema) -> pa.Table:
+    with opened(path):
+        table = pq.read_table(path, memory_map=True)
+    check(table.schema, schema, path)
+    return table
+
+
+def write_csv(table: pa.Table, schema: pa.Schema, path: Path) -> None:
+    check(table.schema, schema, path)
+    with whole(path) as part:
+        pa.csv.write_csv(table, part, pa.csv.WriteOptions(quoting_style="needed"))
+
+
+def read_csv(path: Path, schema: pa.Schema) -> pa.Table:
+    with opened(path):
+        table = pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(column_types=schema))
+    check(table.schema, schema, path)
+    return table
+
+
+@contextmanager
+def stream(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
+    """Write an Arrow file batch by batch, so that no table need fit in memory."""
+    with whole(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        yield writer
+
+
+def mapped(path: Path) -> pa.ipc.RecordBatchFileReader:
+    """Open an Arrow file without reading it: the operating system brings in what is touched."""
+    with opened(path):
+        return pa.ipc.open_file(pa.memory_map(str(path)))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: not found") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: corrupt or truncated ({' '.join(str(error).split())}); delete it and run again") from error
+
+
+def check(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
+    if found.names != expected.names or found.types != expected.types:
+        raise DataError(f"{path}: expected columns ({columns(expected)}), found ({columns(found)})")
+
+
+def columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def metadata(schema: pa.Schema) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads((schema.metadata or {}).get(b"codline", b"{}"))
+    return value
+
+
+def with_metadata(schema: pa.Schema, value: dict[str, Any]) -> pa.Schema:
+    return schema.with_metadata({"codline": json.dumps(value, sort_keys=True)})

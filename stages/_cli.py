@@ -1,0 +1,104 @@
+"""In, Out, run(): a stage's signature becomes its command line."""
+
+import argparse
+import contextlib
+import inspect
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from codline import params, scratch
+from codline.errors import CodlineError, DataError
+from stages._watch import watch
+
+In = Annotated[Path, "in"]
+Out = Annotated[Path, "out"]
+STAGES = ("prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
+TRACKED = {"train", "score", "evaluate", "diagnose", "report"}  # stages with something to show in MLflow
+
+
+def run(stage: Callable[..., None]) -> None:
+    """Read the command line and params.yaml, run the stage, and leave with an exit code that says what went wrong."""
+    began = time.perf_counter()
+    watch(float(os.environ.get("CODLINE_TIMEOUT", 0)) or None)
+    arguments = command_line(stage)
+    name = label(stage, arguments)
+    scratch.note("error", name, None)
+    try:
+        with tracker(stage.__name__, arguments.get("cycle")):
+            stage(**resolved(stage, arguments))
+            scratch.note("seconds", name, {"seconds": time.perf_counter() - began})
+    except CodlineError as error:
+        refuse(name, error)
+    except MemoryError:
+        refuse(name, CodlineError("out of memory; lower the stage's batch_size"))
+    except Exception as error:
+        traceback.print_exc()
+        refuse(name, CodlineError(f"unexpected {type(error).__name__}: {error}"))
+    finally:
+        scratch.note("progress", name, None)
+
+
+def command_line(stage: Callable[..., None]) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(prog=f"python -m stages.{stage.__name__}", description=inspect.getmodule(stage).__doc__)
+    parser.add_argument("--params", type=Path, default=Path("params.yaml"))
+    for name, kind in hints(stage).items():
+        if kind in (In, Out):
+            parser.add_argument(f"--{name.replace('_', '-')}", type=Path, required=True, help=kind.__metadata__[0])
+        elif name == "cycle":
+            parser.add_argument("--cycle", required=True)
+    return vars(parser.parse_args())
+
+
+def resolved(stage: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Check params.yaml and the inputs, and return what the stage's signature asks for."""
+    raw = params.load(arguments.pop("params"))
+    params.known(raw, [*params.SHARED, *STAGES])
+    for name, kind in hints(stage).items():
+        if kind is In and not arguments[name].exists():
+            raise DataError(f"{arguments[name]}: not found; it is made by an earlier stage: run dvc repro")
+    shared = {
+        "params": lambda: params.section(raw, stage.__name__, hints(stage)["params"]),
+        "seed": lambda: params.seed(raw),
+        "compute": lambda: params.section(raw, "compute", params.Compute),
+        "cycles": lambda: list(params.cycles(raw)),
+    }
+    return arguments | {name: value() for name, value in shared.items() if name in hints(stage)}
+
+
+def hints(stage: Callable[..., None]) -> dict[str, Any]:
+    found = get_type_hints(stage, include_extras=True)
+    found.pop("return")
+    return found
+
+
+def label(stage: Callable[..., None], arguments: dict[str, Any]) -> str:
+    return f"{stage.__name__}@{arguments['cycle']}" if "cycle" in arguments else stage.__name__
+
+
+def refuse(name: str, error: CodlineError) -> None:
+    scratch.note("error", name, {"sentence": str(error), "exit_code": error.exit_code})
+    sys.stderr.write(f"codline: {name}: {error}\n")
+    sys.exit(error.exit_code)
+
+
+@contextlib.contextmanager
+def tracker(stage: str, cycle: str | None) -> Iterator[None]:
+    """Run MLflow's bookkeeping beside the stage, in a process of its own: it costs the stage no import, and its failures no result."""
+    if stage not in TRACKED or os.environ.get("CODLINE_TRACKING") == "off":
+        yield
+        return
+    command = [sys.executable, "-m", "codline.tracking", "follow", stage, *([cycle] if cycle else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as follower:
+        done = False
+        try:
+            yield
+            done = True
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                follower.communicate(b"done\n" if done else b"failed\n", timeout=60)

@@ -1,0 +1,40 @@
+"""merge: the labels so far and the new annotations -> the labels of the next cycle."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from codline import dataset as datasets, tables
+from codline.errors import DataError
+from codline.labels import ids_of
+from codline.params import Section
+from stages._cli import In, Out, run
+
+
+class Params(Section):
+    pass
+
+
+def merge(params: Params, *, cycle: str, dataset: In, pool: In, previous: In, annotations: In, labeled: Out) -> None:
+    old, new = tables.read(previous, tables.LABELED), tables.read(annotations, tables.ANNOTATIONS)
+    classes = datasets.opened(dataset).classes
+    ids, labels = new["id"].to_numpy(), new["label"].to_numpy()
+    unique, counts = np.unique(ids, return_counts=True)
+    refuse(annotations, unique[counts > 1], "is labelled twice")
+    refuse(annotations, np.intersect1d(ids, old["id"].to_numpy()), f"already has a label in {previous}")
+    refuse(annotations, np.setdiff1d(ids, ids_of(pool, tables.POOL)), f"is not in {pool}")
+    outside = (labels < 0) | (labels >= len(classes))
+    refuse(annotations, ids[outside], f"has label {labels[outside][0] if outside.any() else ''}, expected 0 to {len(classes) - 1}")
+    fresh = pa.table([ids, labels, [cycle] * len(ids)], schema=tables.LABELED)
+    both = pa.concat_tables([old.cast(tables.LABELED), fresh]).sort_by("id")
+    tables.write(both, tables.LABELED, labeled)
+
+
+def refuse(path: Path, ids: np.ndarray, why: str) -> None:
+    if len(ids):
+        raise DataError(f"{path}: id {int(ids[0])} {why}" + (f" (and {len(ids) - 1} more)" if len(ids) > 1 else ""))
+
+
+if __name__ == "__main__":
+    run(merge)

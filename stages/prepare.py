@@ -1,0 +1,59 @@
+"""prepare: a dataset -> the image store, the pool, the hidden truth, the first labels and the untrained model."""
+
+import hashlib
+import logging
+
+import numpy as np
+import pyarrow as pa
+
+from codline import images as image_store
+from codline import inference, outputs as output_store, seeding, tables, weights
+from codline.compute import configure
+from codline.datasets import AnyDataset
+from codline.errors import UserError
+from codline.files import write_json
+from codline.models import AnyModel
+from codline.params import Amount, Compute, Section, amount
+from stages._cli import In, Out, run
+
+
+class Params(Section):
+    dataset: AnyDataset
+    start: Amount
+    model: AnyModel
+
+
+def prepare(
+    params: Params, *, seed: int, compute: Compute, images: Out, dataset: Out, pool: Out, oracle: Out, test: Out, labeled: Out, model: Out, outputs: Out
+) -> None:
+    device = configure(compute)
+    spec, split = params.dataset, seeding.stream(seed, "split")
+    raw = spec.load(split)
+    ids = np.arange(len(raw.images))
+    pool_ids = ids[~raw.is_test]
+    start = amount(params.start, len(pool_ids))
+    if start > len(pool_ids):
+        raise UserError(f"params.yaml: prepare.start: found {start}, but the pool has only {len(pool_ids)} images")
+    if start < len(spec.classes):
+        logging.warning("prepare.start: %d first labels for %d classes: some classes start without an example", start, len(spec.classes))
+    first = np.sort(split.choice(pool_ids, start, replace=False))
+
+    image_store.write(images, ids, raw.images)
+    hashes = [hashlib.sha256(raw.images[i].tobytes()).hexdigest() for i in pool_ids]
+    tables.write(pa.table([pool_ids, hashes], schema=tables.POOL), tables.POOL, pool)
+    tables.write(pa.table([pool_ids, raw.labels[pool_ids]], schema=tables.ORACLE), tables.ORACLE, oracle)
+    tables.write(pa.table([ids[raw.is_test], raw.labels[raw.is_test]], schema=tables.TEST), tables.TEST, test)
+    tables.write(pa.table([first, raw.labels[first], ["init"] * start], schema=tables.LABELED), tables.LABELED, labeled)
+    shape, classes = tuple(raw.images.shape[1:]), len(spec.classes)
+    write_json(dataset, {"task": "classification", "classes": spec.classes, "shape": shape, "mean": spec.mean, "std": spec.std})
+
+    network = params.model.initial(classes, shape, seeding.derive(seed, "init")).to(device)
+    weights.save_network(model, network, weights.Card(params.model.model_dump(), classes, shape, "init", 0))
+    normalize = inference.Normalize(list(spec.mean), list(spec.std), device)
+    unlabeled = np.setdiff1d(pool_ids, first)
+    for _ in output_store.write(outputs, classes, "init", inference.logits(network, image_store.opened(images).take, unlabeled, normalize, 512)):
+        pass
+
+
+if __name__ == "__main__":
+    run(prepare)

@@ -1,0 +1,52 @@
+"""train: labelled images (and the unlabelled ones, without labels) -> the model of this cycle and its training curve."""
+
+import pyarrow as pa
+
+from codline import checkpoints, dataset as datasets, images as image_store, inference, seeding, tables, weights
+from codline.compute import configure
+from codline.labels import unlabeled
+from codline.params import Compute
+from codline.progress import bar
+from codline.training import Examples, Progress, Recipe, fit
+from stages._cli import In, Out, run
+
+
+class Params(Recipe):
+    pass
+
+
+def train(
+    params: Params, *, seed: int, compute: Compute, cycle: str, images: In, dataset: In, pool: In, labeled: In, previous: In, model: Out, curve: Out
+) -> None:
+    device = configure(compute)
+    facts = datasets.opened(dataset)
+    known = tables.read(labeled, tables.LABELED)
+    examples = Examples(
+        image_store.opened(images).take,
+        known["id"].to_numpy(),
+        known["label"].to_numpy(),
+        unlabeled(pool, labeled),
+        inference.Normalize(facts.mean, facts.std, device),
+    )
+    network, before = weights.load_network(previous, classes=len(facts.classes), shape=facts.shape)
+    if params.start_from == "fresh":
+        network = before.spec.initial(before.classes, before.shape, seeding.derive(seed, "init"))
+    saved = checkpoints.Checkpoint([dataset, pool, labeled, previous], params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
+
+    with bar(f"train@{cycle}", "epoch", params.epochs) as advance:
+
+        def on_epoch(progress: Progress) -> None:
+            saved.write(progress)
+            advance(progress.epoch, curve=progress.curve)
+
+        resume = saved.read()
+        if resume:
+            advance(resume.epoch, curve=resume.curve)
+        done = fit(network, examples, params, seed=seeding.derive(seed, "training", cycle), resume=resume, on_epoch=on_epoch)
+
+    weights.save_network(model, network, weights.Card(before.model, before.classes, before.shape, cycle, len(known)))
+    tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, curve)
+
+
+if __name__ == "__main__":
+    run(train)
