@@ -36,6 +36,9 @@ class Checkpoint:
 
 
 def code() -> str:
-    """Hash of every codline module that this process has loaded."""
-    files = sorted(Path(m.__file__) for name, m in sys.modules.items() if name.split(".")[0] == "codline" and m.__file__)
+    """Hash of every module of ours that this process has loaded, the stage itself among them."""
+    root = Path(__file__).parents[1]
+    rooms = (root / "codline", root / "stages")
+    loaded = {Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
+    files = sorted(path for path in loaded if path.parent in rooms or path.parent.parent in rooms)
     return hashlib.sha256("".join(digest(path) for path in files).encode()).hexdigest()

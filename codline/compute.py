@@ -2,6 +2,7 @@
 
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,9 +52,9 @@ def fingerprint() -> dict[str, Any]:
 
 def cpu_model() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            lines = dict(line.split(":", 1) for line in file.read().split("\n\n")[0].splitlines() if ":" in line)
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return platform.processor()
-    fields = {key.strip(): value.strip() for key, value in lines.items()}
+    lines = [line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line]
+    fields = {key.strip(): value.strip() for key, value in lines}
     return f"{fields.get('vendor_id', '')} family {fields.get('cpu family', '')} model {fields.get('model', '')}".strip()

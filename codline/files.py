@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,11 +31,30 @@ def whole(path: Path) -> Iterator[Path]:
     except OSError as error:
         part.unlink(missing_ok=True)
         if error.errno in DISK_REFUSALS:
-            raise StorageError(f"{path}: cannot be written: {os.strerror(error.errno)}; free some space and run again, nothing was left half-written") from error
+            why = os.strerror(error.errno)
+            raise StorageError(f"{path}: cannot be written: {why}; free some space and run again, nothing was left half-written") from error
         raise
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary neighbour of `folder` that takes its name, and its place, only once it is complete."""
+    part, old = (folder.with_name(f".{folder.name}{end}") for end in (".part", ".old.part"))
+    for leftover in (part, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    if folder.exists():
+        folder.replace(old)
+    part.replace(folder)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

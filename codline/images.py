@@ -28,7 +28,8 @@ def write(path: Path, ids: np.ndarray, images: np.ndarray) -> None:
 
 
 def opened(path: Path) -> Rows:
-    shape = tuple(tables.metadata(tables.mapped(path).schema).get("shape", ()))
+    with tables.opened(path):
+        shape = tuple(tables.metadata(tables.mapped(path).schema).get("shape", ()))
     if len(shape) != 3:
         raise DataError(f"{path}: expected images with their shape (channels, height, width), found none; run prepare again")
     return Rows(path, "image", shape, schema(shape))

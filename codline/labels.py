@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from codline import tables
 from codline.errors import DataError
 
 
-def ids_of(path: Path, schema: tables.pa.Schema) -> np.ndarray:
+def ids_of(path: Path, schema: pa.Schema) -> np.ndarray:
     ids: np.ndarray = tables.read(path, schema)["id"].to_numpy()
     return ids
 
@@ -21,13 +22,12 @@ def unlabeled(pool: Path, labeled: Path) -> np.ndarray:
     return np.setdiff1d(everyone, known, assume_unique=True)
 
 
-def looked_up(ids: np.ndarray, path: Path, schema: tables.pa.Schema) -> np.ndarray:
+def looked_up(ids: np.ndarray, path: Path, schema: pa.Schema) -> np.ndarray:
     """Labels of these ids in the table at `path`."""
     table = tables.read(path, schema)
     order = np.argsort(table["id"].to_numpy(), kind="stable")
     sorted_ids = table["id"].to_numpy()[order]
-    rows = np.minimum(np.searchsorted(sorted_ids, ids), len(sorted_ids) - 1)
-    if not np.array_equal(sorted_ids[rows], ids):
-        raise DataError(f"{path}: has no label for id {int(ids[sorted_ids[rows] != ids][0])}")
-    labels: np.ndarray = table["label"].to_numpy()[order][rows]
+    if (unknown := ids[~np.isin(ids, sorted_ids)]).size:
+        raise DataError(f"{path}: has no label for id {int(unknown[0])}")
+    labels: np.ndarray = table["label"].to_numpy()[order][np.searchsorted(sorted_ids, ids)]
     return labels

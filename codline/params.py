@@ -2,9 +2,9 @@
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -15,7 +15,7 @@ from codline.errors import UserError
 class Section(BaseModel):
     """Frozen and closed: what params.yaml says is what runs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Compute(Section):
@@ -30,11 +30,20 @@ class Link(Section):
 
 
 Cycles = dict[str, Link]
-# 0.05 is five per cent of the pool, 72 is seventy-two images.
-Amount = Annotated[PositiveInt | Annotated[float, Field(gt=0, lt=1)], Field(union_mode="left_to_right")]
 SHARED = ("seed", "compute", "cycles", "queries")
 
 S = TypeVar("S", bound=BaseModel)
+
+
+def share_or_count(value: Any) -> Any:
+    is_share = isinstance(value, float) and 0 < value < 1
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if not is_share and not is_count:
+        raise ValueError("a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)")
+    return value
+
+
+Amount = Annotated[int | float, BeforeValidator(share_or_count)]  # 0.05 is five per cent of the pool, 72 is seventy-two images
 
 
 def amount(value: float, total: int) -> int:
@@ -46,28 +55,30 @@ def load(path: Path) -> dict[str, Any]:
         raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"{path}: not found; run this from the root of a codline project") from error
-    except YAMLError as error:
+    except (YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict):
-        raise UserError(f"{path}: expected sections, found {type(raw).__name__}")
+        raise UserError(f"{path}: found {shown(raw)}, expected sections such as seed and train")
     return raw
 
 
 def section(raw: dict[str, Any], name: str, kind: type[S]) -> S:
-    return parsed({name: raw.get(name, {})}, kind, name)
+    value = raw.get(name)
+    return parsed({} if value is None else value, kind, name)
 
 
-def parsed(raw: dict[str, Any], kind: type[S], name: str) -> S:
+def parsed(value: Any, kind: type[S], *above: str) -> S:
+    """`above` is where in params.yaml the value stands."""
     try:
-        return kind.model_validate(raw[name])
+        return kind.model_validate(value)
     except ValidationError as error:
-        raise UserError("params.yaml: " + sentence(error.errors()[0], name, kind)) from error
+        raise UserError("params.yaml: " + sentence(error.errors()[0], kind, *above)) from error
 
 
 def seed(raw: dict[str, Any]) -> int:
     value = raw.get("seed")
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UserError(f"params.yaml: seed: found {value!r}, expected a whole number that is not negative")
+        raise UserError(f"params.yaml: seed: found {shown(value)}, expected a whole number that is not negative")
     return value
 
 
@@ -78,7 +89,7 @@ def cycles(raw: dict[str, Any]) -> Cycles:
         cycles: Cycles
         queries: Cycles
 
-    chain = parsed({"chain": {key: raw.get(key, {}) for key in ("cycles", "queries")}}, Chain, "chain")
+    chain = parsed({key: {} if raw.get(key) is None else raw[key] for key in ("cycles", "queries")}, Chain)
     before = "init"
     for name, link in chain.cycles.items():
         if link.prev != before:
@@ -87,8 +98,12 @@ def cycles(raw: dict[str, Any]) -> Cycles:
     if not chain.cycles:
         raise UserError("params.yaml: cycles: found none, expected at least c1: {prev: init}")
     expected = list(chain.cycles)[:-1]
-    if list(chain.queries) != expected or any(chain.queries[c] != chain.cycles[c] for c in expected):
-        raise UserError(f"params.yaml: queries: found {', '.join(chain.queries) or 'none'}, expected the same lines as cycles without the last: {', '.join(expected) or 'none'}")
+    if list(chain.queries) != expected:
+        found, wanted = (", ".join(names) or "none" for names in (chain.queries, expected))
+        raise UserError(f"params.yaml: queries: found {found}, expected the lines of cycles without the last: {wanted}")
+    for name, link in chain.queries.items():
+        if link != chain.cycles[name]:
+            raise UserError(f"params.yaml: queries.{name}.prev: found {link.prev!r}, expected {chain.cycles[name].prev!r} as in cycles")
     return chain.cycles
 
 
@@ -97,7 +112,7 @@ def chain(count: int) -> dict[str, Any]:
     if count < 1:
         raise UserError(f"cycles: found {count}, expected at least 1")
     links = {f"c{i}": {"prev": f"c{i - 1}" if i > 1 else "init"} for i in range(1, count + 1)}
-    return {"cycles": links, "queries": dict(list(links.items())[:-1])}
+    return {"cycles": links, "queries": {name: dict(link) for name, link in list(links.items())[:-1]}}  # no line shared: YAML would write it as an alias
 
 
 def known(raw: dict[str, Any], names: list[str]) -> None:
@@ -108,39 +123,82 @@ def known(raw: dict[str, Any], names: list[str]) -> None:
 
 def near(word: str, words: list[str]) -> str:
     close = difflib.get_close_matches(word.lower().replace("-", "_"), words, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(close)}?" if close else f"; expected one of {', '.join(sorted(words))}"
+    if close:
+        return f"; did you mean {' or '.join(close)}?"
+    return f"; expected {'one of ' if len(words) > 1 else ''}{', '.join(sorted(words)) or 'no keys here'}"
 
 
-def sentence(error: ErrorDetails, name: str, kind: type[BaseModel]) -> str:
+PLAIN = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "value_error": "{error}",
+}
+
+
+def sentence(error: ErrorDetails, kind: type[BaseModel], *above: str) -> str:
     """Say which key, what was found and what was expected."""
-    where = ".".join([name, *(str(part) for part in error["loc"] if not str(part).startswith(("function-", "constrained-")))])
-    found = error.get("input")
-    if error["type"] == "extra_forbidden":
-        owner = next((model for model in models_in(kind) if str(error["loc"][-1]) not in model.model_fields and fits(model, error)), kind)
-        return f"{where}: unknown key{near(str(error['loc'][-1]), list(owner.model_fields))}"
-    if error["type"] == "missing":
-        return f"{where}: missing"
-    if error["type"] == "union_tag_invalid":
-        tags = [tag.strip(" '") for tag in error["ctx"]["expected_tags"].split(",")]
-        return f"{where}: unknown {error['loc'][-1] if error['loc'] else name} {error['ctx']['tag']!r}{near(error['ctx']['tag'], tags)}"
-    if error["type"] == "union_tag_not_found":
-        return f"{where}.name: missing"
-    if error["type"] == "value_error":
-        return f"{where}: {error['ctx']['error']}"
-    return f"{where}: found {found!r}, expected {error['msg'].removeprefix('Input should be ').removeprefix('a valid ')}"
+    keys, holder, wanted = walked(kind, error["loc"])
+    where, names = ".".join([*above, *keys]), [tag(model) for model in models(wanted)]
+    match error["type"]:
+        case "extra_forbidden":
+            return f"{where}: unknown key{near(keys[-1], list(holder.model_fields) if holder else [])}"
+        case "missing":
+            return f"{where}: missing"
+        case "union_tag_not_found":
+            return f"{where}.name: missing; expected one of {', '.join(sorted(names))}"
+        case "union_tag_invalid":
+            return f"{where}.name: unknown {keys[-1]} {error['ctx']['tag']!r}{near(error['ctx']['tag'], names)}"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            beneath = next((list(model.model_fields) for model in models(wanted)), [])
+            return f"{where}: found {shown(error['input'])}, expected keys beneath it" + (f", such as {beneath[0]}" if beneath else "")
+    expected = PLAIN[error["type"]].format(**error.get("ctx", {})) if error["type"] in PLAIN else error["msg"].removeprefix("Input should be ")
+    return f"{where}: found {shown(error['input'])}, expected {expected}"
 
 
-def models_in(kind: Any) -> list[type[BaseModel]]:
-    """`kind` and every model reachable through its fields."""
+def walked(kind: Any, location: tuple[int | str, ...]) -> tuple[list[str], type[BaseModel] | None, Any]:
+    """Follow pydantic's location: the keys as params.yaml spells them, the model that holds the last one, and the type expected there.
+
+    Where a value may be one of several models, pydantic's location names the member; params.yaml does not.
+    """
+    keys: list[str] = []
+    holder: type[BaseModel] | None = None
+    for part in location:
+        members = models(kind)
+        if len(members) > 1:
+            kind = next((model for model in members if tag(model) == part), None)
+            continue
+        keys.append(str(part))
+        holder = members[0] if members else None
+        if holder is not None:
+            kind = holder.model_fields[str(part)].annotation if part in holder.model_fields else None
+        else:
+            kind = get_args(kind)[1] if get_origin(kind) is dict else None
+    return keys, holder, kind
+
+
+def models(kind: Any) -> list[type[BaseModel]]:
+    """The models that a value of this type may be: one, or the members of a union."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return [kind, *(m for field in kind.model_fields.values() for m in models_in(field.annotation))]
-    return [m for part in get_args(kind) for m in models_in(part)]
+        return [kind]
+    return [] if get_origin(kind) is dict else [model for part in get_args(kind) for model in models(part)]
 
 
-def fits(model: type[BaseModel], error: ErrorDetails) -> bool:
-    """Is `model` the one whose key was refused? A union's member is found by its tag in the location."""
-    if len(error["loc"]) < 2:
-        return True
-    tag = error["loc"][-2]
+def tag(model: type[BaseModel]) -> str:
     field = model.model_fields.get("name")
-    return field is not None and tag in get_args(field.annotation)
+    return str(field.default) if field else ""
+
+
+def shown(value: Any) -> str:
+    """A value as params.yaml would spell it, shortened."""
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -17,8 +17,7 @@ def bar(name: str, unit: str, total: int) -> Iterator[Callable[..., None]]:
         yield lambda done, **extra: scratch.note("progress", name, {"unit": unit, "done": done, "total": total} | extra)
         return
     from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-    from rich.progress import BarColumn, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as display:

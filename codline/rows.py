@@ -16,13 +16,15 @@ class Rows:
     def __init__(self, path: Path, column: str, shape: tuple[int, ...], schema: pa.Schema) -> None:
         self.path, self.shape = path, shape
         reader = tables.mapped(path)
-        tables.check(reader.schema, schema, path)
-        self.metadata = tables.metadata(reader.schema)
-        with tables.opened(path):
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         self.dtype = schema.field(column).type.value_type.to_pandas_dtype()
-        self.chunks = [batch[column].values.to_numpy(zero_copy_only=True).reshape(-1, *shape) for batch in batches]
-        self.ids = np.concatenate([np.empty(0, np.int64), *(batch["id"].to_numpy() for batch in batches)])
+        with tables.opened(path):
+            tables.check(reader.schema, schema, path)
+            self.metadata = tables.metadata(reader.schema)
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            for batch in batches:
+                batch.validate()  # a corrupt length would have us read past the end of the file, which kills the process
+            self.chunks = [batch[column].values.to_numpy(zero_copy_only=True).reshape(-1, *shape) for batch in batches]
+            self.ids = np.concatenate([np.empty(0, np.int64), *(batch["id"].to_numpy() for batch in batches)])
         self.starts = np.cumsum([0, *(len(chunk) for chunk in self.chunks)])
 
     def __len__(self) -> int:

@@ -29,7 +29,14 @@ TRAINING = pa.schema(
 )
 PREDICTIONS = pa.schema([("id", pa.int64()), ("actual", pa.string()), ("predicted", pa.string()), ("confidence", pa.float64())])
 CURVE = pa.schema(
-    [("cycle", pa.string()), ("labels", pa.int64()), ("accuracy", pa.float64()), ("loss", pa.float64()), ("calibration_error", pa.float64()), ("spearman", pa.float64())]
+    [
+        ("cycle", pa.string()),
+        ("labels", pa.int64()),
+        ("accuracy", pa.float64()),
+        ("loss", pa.float64()),
+        ("calibration_error", pa.float64()),
+        ("spearman", pa.float64()),
+    ]
 )
 
 
@@ -41,13 +48,16 @@ def outputs(classes: int) -> pa.Schema:
 def write(table: pa.Table, schema: pa.Schema, path: Path) -> None:
     check(table.schema, schema, path)
     with whole(path) as part:
-        pq.write_table(table, part, compression="zstd")
+        pq.write_table(table, part, compression="zstd", write_page_checksum=True)
 
 
 def read(path: Path, schema: pa.Schema) -> pa.Table:
     with opened(path):
-        table = pq.read_table(path, memory_map=True)
-    check(table.schema, schema, path)
+        table = pq.read_table(path, memory_map=True, page_checksum_verification=True)
+        check(table.schema, schema, path)
+    for name in table.column_names:
+        if table[name].null_count:
+            raise DataError(f"{path}: column {name} has {table[name].null_count} empty values, expected none")
     return table
 
 
@@ -83,7 +93,7 @@ def opened(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DataError(f"{path}: corrupt or truncated ({' '.join(str(error).split())}); delete it and run again") from error
 
 

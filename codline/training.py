@@ -1,5 +1,6 @@
 """fit(): the training of one cycle, exact to the bit, whether it ran through or was killed and resumed."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -91,11 +92,20 @@ def fit(network: nn.Module, examples: Examples, recipe: Recipe, *, seed: int, re
             seen += len(batch)
             correct = correct + (logits.argmax(1) == labels).sum()
             task_sum, extra_sum = task_sum + task.detach() * len(batch), extra_sum + extra.detach() * len(batch)
-        if not torch.isfinite(task_sum + extra_sum):
-            raise TrainingError(f"the loss is {float(task_sum + extra_sum)} in epoch {epoch + 1} of {recipe.epochs}: training diverged; lower train.learning_rate ({recipe.learning_rate})")
+        total = float(task_sum + extra_sum)
+        # The last step's weights have seen no loss yet: without looking at them a broken model could be kept as good.
+        if not math.isfinite(total) or not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
+            where = f"epoch {epoch + 1} of {recipe.epochs}"
+            raise TrainingError(f"training diverged in {where}: the loss is {total / seen}; lower train.learning_rate (now {recipe.learning_rate})")
         rate = float(optimizer.param_groups[0]["lr"])
         schedule.step()
-        row = {"epoch": epoch + 1, "learning_rate": rate, "task_loss": float(task_sum) / seen, "unsupervised_loss": float(extra_sum) / seen, "accuracy": float(correct) / seen}
+        row = {
+            "epoch": epoch + 1,
+            "learning_rate": rate,
+            "task_loss": float(task_sum) / seen,
+            "unsupervised_loss": float(extra_sum) / seen,
+            "accuracy": float(correct) / seen,
+        }
         progress = Progress(epoch + 1, snapshot(network, companion, optimizer, generator), [*progress.curve, row])
         on_epoch(progress)
     return progress

@@ -38,14 +38,18 @@ def save_network(path: Path, network: Network, card: Card) -> None:
 
 def load_network(path: Path, *, classes: int, shape: tuple[int, ...]) -> tuple[Network, Card]:
     tensors, meta = read_tensors(path)
-    card = Card(**meta | {"shape": tuple(meta["shape"])})
+    try:
+        card = Card(**meta | {"shape": tuple(meta["shape"])})
+        spec = card.spec
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: not a model that codline wrote, or corrupt ({' '.join(str(error).split())})") from error
     if (card.classes, card.shape) != (classes, shape):
         raise DataError(f"{path}: a model for {card.classes} classes and images of {card.shape}, but the dataset has {classes} classes and images of {shape}")
-    network = card.spec.initial(classes, shape, seed=0)
+    network = spec.initial(classes, shape, seed=0)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:
-        raise DataError(f"{path}: weights do not fit {card.spec.model_dump()}: {' '.join(str(error).split())}") from error
+        raise DataError(f"{path}: weights do not fit {spec.model_dump()}: {' '.join(str(error).split())}") from error
     return network, card
 
 

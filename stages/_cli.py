@@ -14,12 +14,13 @@ from typing import Annotated, Any, get_type_hints
 
 from codline import params, scratch
 from codline.errors import CodlineError, DataError
-from stages._watch import watch
+from codline.watch import watch
 
 In = Annotated[Path, "in"]
 Out = Annotated[Path, "out"]
 STAGES = ("prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
 TRACKED = {"train", "score", "evaluate", "diagnose", "report"}  # stages with something to show in MLflow
+PATIENCE = 60  # seconds that a finished stage waits for MLflow
 
 
 def run(stage: Callable[..., None]) -> None:
@@ -83,7 +84,8 @@ def label(stage: Callable[..., None], arguments: dict[str, Any]) -> str:
 
 def refuse(name: str, error: CodlineError) -> None:
     scratch.note("error", name, {"sentence": str(error), "exit_code": error.exit_code})
-    sys.stderr.write(f"codline: {name}: {error}\n")
+    if not os.environ.get("CODLINE_QUIET"):  # then whoever started us reads the note and says it
+        sys.stderr.write(f"codline: {name}: {error}\n")
     sys.exit(error.exit_code)
 
 
@@ -93,12 +95,25 @@ def tracker(stage: str, cycle: str | None) -> Iterator[None]:
     if stage not in TRACKED or os.environ.get("CODLINE_TRACKING") == "off":
         yield
         return
+    scratch.note("progress", f"{stage}@{cycle}", None)  # what a killed stage left would be taken for ours
     command = [sys.executable, "-m", "codline.tracking", "follow", stage, *([cycle] if cycle else [])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as follower:
-        done = False
+    with subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0) as follower:
+        word = b"failed\n"
         try:
             yield
-            done = True
+            word = b"done\n"
         finally:
-            with contextlib.suppress(BrokenPipeError):
-                follower.communicate(b"done\n" if done else b"failed\n", timeout=60)
+            dismiss(follower, word)
+
+
+def dismiss(follower: subprocess.Popen[bytes], word: bytes) -> None:
+    """Let the follower finish, for a while. Its pipe stays open meanwhile: if we are killed, it closes, and the follower ends with us."""
+    try:
+        if follower.stdin is not None:
+            follower.stdin.write(word)
+        follower.wait(PATIENCE)
+    except BrokenPipeError:  # it has ended already, and said why
+        pass
+    except subprocess.TimeoutExpired:
+        follower.kill()
+        sys.stderr.write(f"codline: MLflow took longer than {PATIENCE} s; run `codline track` later\n")

@@ -6,15 +6,14 @@ import logging
 import numpy as np
 import pyarrow as pa
 
-from codline import images as image_store
-from codline import inference, outputs as output_store, seeding, tables, weights
+from codline import images as image_store, inference, outputs as output_store, seeding, tables, weights
 from codline.compute import configure
 from codline.datasets import AnyDataset
 from codline.errors import UserError
 from codline.files import write_json
 from codline.models import AnyModel
 from codline.params import Amount, Compute, Section, amount
-from stages._cli import In, Out, run
+from stages._cli import Out, run
 
 
 class Params(Section):

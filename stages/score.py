@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
 from codline import dataset as datasets, images as image_store, inference, outputs as output_store, seeding, tables, weights
 from codline.compute import configure
@@ -10,17 +11,28 @@ from codline.params import Compute, Section
 from codline.progress import bar
 from codline.strategies import AnyStrategy
 from codline.strategies.base import Pool
-from pydantic import PositiveInt
 from stages._cli import In, Out, run
 
 
 class Params(Section):
     strategy: AnyStrategy
-    batch_size: PositiveInt
+    batch_size: int = Field(ge=2)  # a batch of one image gives other last bits
 
 
 def score(
-    params: Params, *, seed: int, compute: Compute, cycle: str, images: In, dataset: In, pool: In, labeled: In, model: In, previous: In, outputs: Out, scores: Out
+    params: Params,
+    *,
+    seed: int,
+    compute: Compute,
+    cycle: str,
+    images: In,
+    dataset: In,
+    pool: In,
+    labeled: In,
+    model: In,
+    previous: In,
+    outputs: Out,
+    scores: Out,
 ) -> None:
     device = configure(compute)
     facts = datasets.opened(dataset)
@@ -31,7 +43,7 @@ def score(
     normalize = inference.Normalize(facts.mean, facts.std, device)
     rng = seeding.stream(seed, "selection", cycle)
     logits = inference.logits(network.to(device), image_store.opened(images).take, ids, normalize, params.batch_size)
-    found, done = [], 0
+    found, done = [np.empty(0)], 0
     with bar(f"score@{cycle}", "images", len(ids)) as advance:
         for chunk, logits_nC in output_store.write(outputs, classes, cycle, logits):
             stretch = Pool(chunk, output_store.softmax(logits_nC), output_store.softmax(before.take(chunk)), first_cycle=before.metadata["cycle"] == "init")

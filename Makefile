@@ -1,0 +1,58 @@
+# Two commands set everything up: `make demo` and `make test`. They need python3.11, git, make and a package index.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+UV ?= $(or $(shell command -v uv),.uv/bin/uv)
+BIN := $(CURDIR)/.venv/bin
+export PATH := $(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/.venv
+# Importing torch without cached bytecode takes four times as long.
+export PYTHONDONTWRITEBYTECODE :=
+export DO_NOT_TRACK := true
+export MLFLOW_DISABLE_TELEMETRY := true
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+
+.PHONY: demo test test-slow lint format setup ui serve lock clean help
+.DEFAULT_GOAL := help
+
+help: ## list what can be made
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: setup ## run the campaign on the embedded digits, and say where to look
+	@codline run
+
+test: setup lint ## every test (the long ones too: make test-slow)
+	@pytest
+
+test-slow: setup ## only the long tests: twenty kills at random instants and the like
+	@pytest -m slow
+
+lint: setup ## ruff, mypy --strict, import-linter
+	@ruff check . && ruff format --check . && mypy && lint-imports
+
+format: setup
+	@ruff check --fix . && ruff format .
+
+setup: .venv/ready ## .venv from requirements.lock, and the databases of Prefect and MLflow
+
+.venv/ready: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
+	@echo "Setting up .venv (about 6 GB the first time; torch is most of it)"
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv
+	@$(UV) pip sync --require-hashes requirements.lock
+	@$(UV) pip install --quiet --no-deps --no-build-isolation -e .
+	@codline setup
+	@touch $@
+
+.uv/bin/uv:
+	@$(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
+
+ui: setup ## the pages of MLflow and Prefect, on this machine alone
+	@codline ui
+
+serve: setup ## a Prefect server and the flows, for prefect deployment run
+	@codline serve
+
+lock: $(filter .uv/bin/uv,$(UV)) ## write requirements.lock anew from pyproject.toml
+	@$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements.lock
+
+clean: ## remove what can be made again; results in DVC's cache stay
+	@rm -rf .venv .uv .codline .prefect .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dvc_plots
+	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,173 @@
+"""The report's page: one HTML file that needs nothing but itself."""
+
+import base64
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from codline import charts, gallery
+from codline.errors import DataError
+from codline.files import read_json
+
+
+class Metrics(BaseModel):
+    """What evaluate says of a cycle."""
+
+    model_config = ConfigDict(frozen=True)
+
+    labels: int
+    accuracy: float
+    loss: float
+    calibration_error: float
+    per_class_accuracy: dict[str, float]
+
+
+class Diagnostics(BaseModel):
+    """What diagnose says of a cycle, if the truth is known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    spearman: float | None
+    mean_loss: float
+    mean_loss_of_query: float
+    bucket_losses: list[float]
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a cycle asked for, best first; an image that nobody answered has no label."""
+
+    ids: np.ndarray
+    scores: np.ndarray
+    labels: list[str | None]
+    wrong: int  # answers that differ from the truth, where that is known
+
+    @property
+    def captions(self) -> list[tuple[str, str]]:
+        return [(label or "unanswered", f"#{rank} · {number(score)}") for rank, (label, score) in enumerate(zip(self.labels, self.scores, strict=True), 1)]
+
+    @property
+    def most_asked(self) -> list[tuple[str, int]]:
+        return Counter(label for label in self.labels if label is not None).most_common(5)
+
+
+@dataclass(frozen=True)
+class Cycle:
+    name: str
+    metrics: Metrics
+    diagnostics: Diagnostics | None
+    losses: dict[str, np.ndarray]  # by epoch
+    query: Query | None
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its line in curve.csv."""
+        known = self.metrics.model_dump(exclude={"per_class_accuracy"})
+        return {"cycle": self.name, **known, "spearman": self.diagnostics.spearman if self.diagnostics else None}
+
+
+@dataclass(frozen=True)
+class Campaign:
+    cycles: list[Cycle]  # the finished ones
+    planned: list[str]
+    classes: list[str]
+    shape: tuple[int, ...]
+    pool: int
+    confusion: np.ndarray  # of the last finished cycle
+
+    @property
+    def missing(self) -> list[str]:
+        done = {cycle.name for cycle in self.cycles}
+        return [name for name in self.planned if name not in done]
+
+
+R = TypeVar("R", bound=BaseModel)
+
+
+def opened(path: Path, kind: type[R]) -> R:
+    try:
+        return kind.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise DataError(f"{path}: {'.'.join(map(str, first['loc']))}: found {first['input']!r}, {first['msg'].lower()}") from error
+
+
+def confusion(actual: Sequence[str], predicted: Sequence[str], classes: list[str]) -> np.ndarray:
+    """Counts: rows the truth, columns the prediction."""
+    index = {name: i for i, name in enumerate(classes)}
+    if strange := sorted({*actual, *predicted} - set(index)):
+        raise DataError(f"predictions.csv: found class {strange[0]!r}, expected one of {', '.join(classes)}")
+    counts = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(counts, ([index[name] for name in actual], [index[name] for name in predicted]), 1)
+    return counts
+
+
+def figures(campaign: Campaign, width: float = charts.WIDE) -> dict[str, Figure]:
+    """All charts that the campaign has the data for; on a phone, those that would be too small to read there."""
+    cycles = campaign.cycles
+    rankings = [ranking(cycle, campaign.pool) for cycle in cycles if cycle.diagnostics and cycle.query]
+    moving = [name for name in cycles[0].losses if name == "task loss" or any((cycle.losses[name] > 0).any() for cycle in cycles)]
+    drawn = {
+        "learning_curve": charts.learning_curve([c.metrics.labels for c in cycles], [c.metrics.accuracy for c in cycles], campaign.pool, width),
+        "training": charts.training({c.name: {name: c.losses[name] for name in moving} for c in cycles}, width),
+    }
+    if rankings:
+        drawn["buckets"] = charts.buckets(rankings, width)
+    if width == charts.WIDE:
+        accuracies = np.array([[c.metrics.per_class_accuracy[name] for name in campaign.classes] for c in cycles])
+        drawn["per_class"] = charts.per_class(accuracies, campaign.classes, [c.name for c in cycles])
+        drawn["confusion"] = charts.confusion(campaign.confusion, campaign.classes)
+    return drawn
+
+
+def ranking(cycle: Cycle, pool: int) -> charts.Ranking:
+    assert cycle.diagnostics
+    assert cycle.query
+    told = cycle.diagnostics
+    return charts.Ranking(cycle.name, told.bucket_losses, told.mean_loss, len(cycle.query.ids) / (pool - cycle.metrics.labels), told.spearman)
+
+
+def render(campaign: Campaign, drawings: Mapping[str, str], tiles: Mapping[str, np.ndarray]) -> str:
+    """The page: `drawings` are SVG charts by name, `tiles` the images of each cycle's query that are to be shown."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"percent": percent, "number": number, "share": charts.share, "thousands": lambda value: f"{value:,}"}
+    pictures = {name: [data_uri(gallery.png(gallery.picture(image))) for image in images] for name, images in tiles.items()}
+    inline = {name: inlined(name, drawing) for name, drawing in drawings.items()}
+    return environment.get_template("report.html").render(campaign=campaign, palette=charts.PALETTE, drawings=inline, pictures=pictures) + "\n"
+
+
+def inlined(name: str, svg: str) -> Markup:
+    """An SVG file as a part of the page: ids made unique, colours handed to the style sheet, links to its DTD and name spaces dropped."""
+    body = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    head = re.search(r'viewBox="[^"]*"', body)
+    body = re.sub(r"<svg[^>]*>", f'<svg {head[0] if head else ""} aria-hidden="true">', body, count=1)
+    body = re.sub(r'\bid="', f'id="{name}-', body)
+    body = re.sub(r'(href="|url\()#', rf"\1#{name}-", body)
+    for role, colour in charts.PALETTE.items():
+        body = body.replace(colour, f"var(--{role})")
+    return Markup(body)
+
+
+def data_uri(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f}%"
+
+
+def number(value: float | None) -> str:
+    """Three digits that matter."""
+    return "n/a" if value is None else f"{value:#.3g}".rstrip(".").replace("e-0", "e-")

@@ -1,0 +1,147 @@
+"""What is to be logged of a cycle: its parts, each with the files that it is made from."""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codline import dataset as datasets, images as image_store, scratch, tables
+from codline.files import digest, read_json
+from codline.tracking.store import Points
+from codline.wiring import Wiring
+
+APART = ("cycles", "queries", "report")  # more cycles make the same campaign longer, not another one
+SHOWN = 36  # images of a query
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run carries `digest` once the part is logged: the same again is skipped, another one means that the run is out of date."""
+
+    name: str
+    stage: str  # whose files these are
+    sources: tuple[Path, ...]
+
+    @property
+    def present(self) -> bool:
+        return all(path.exists() for path in self.sources)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("".join(digest(path) for path in self.sources).encode()).hexdigest()[:16]
+
+
+class Campaign:
+    """The campaign that params.yaml describes now."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+
+    @property
+    def decisive(self) -> dict[str, Any]:
+        return {key: value for key, value in self.wiring.params.items() if key not in APART}
+
+    @cached_property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def params(self) -> dict[str, str]:
+        return {key: str(value) for key, value in flattened(self.decisive)}
+
+    @property
+    def dataset(self) -> str:
+        return str(self.wiring.params["prepare"]["dataset"]["name"])
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset} {self.wiring.params['score']['strategy']['name']} seed {self.wiring.params['seed']}"
+
+    def facts(self) -> datasets.Dataset:
+        return datasets.opened(self.wiring.path("prepare", "dataset"))
+
+    def parts(self, cycle: str) -> list[Part]:
+        """In the order in which they are logged."""
+
+        def files(stage: str, *arguments: str) -> tuple[Path, ...]:
+            return tuple(self.wiring.path(stage, argument, cycle) for argument in arguments)
+
+        parts = [
+            Part("training", "train", files("train", "pool", "labeled", "curve")),
+            Part("metrics", "evaluate", files("evaluate", "model", "dataset", "test", "metrics")),
+            Part("confusion", "evaluate", files("evaluate", "predictions")),
+        ]
+        asking = [
+            Part("query", "select", files("score", "scores") + files("select", "query")),
+            Part("diagnostics", "diagnose", files("diagnose", "diagnostics")),
+        ]
+        return parts + (asking if cycle in self.wiring.queries else [])
+
+    def needed(self, cycle: str) -> set[str]:
+        """The parts without which a cycle is not finished; diagnostics need a known truth, so they are not among them."""
+        return {part.name for part in self.parts(cycle)} - {"diagnostics"}
+
+    def curve(self, cycle: str) -> Points:
+        return curve_points(tables.read_csv(self.wiring.path("train", "curve", cycle), tables.TRAINING).to_pylist())
+
+    def metrics(self, cycle: str) -> Points:
+        metrics = read_json(self.wiring.path("evaluate", "metrics", cycle))
+        plain = {key: metrics[key] for key in ("labels", "accuracy", "loss", "calibration_error")}
+        classes = {f"class_accuracy/{allowed(name)}": value for name, value in metrics["per_class_accuracy"].items()}
+        return single(plain | classes)
+
+    def diagnostics(self, cycle: str) -> Points:
+        found = read_json(self.wiring.path("diagnose", "diagnostics", cycle))
+        return single({f"diagnose/{key}": value for key, value in found.items() if isinstance(value, int | float)})
+
+    def acquisition(self, cycle: str) -> dict[str, float]:
+        spent = self.seconds("score", cycle) | self.seconds("select", cycle)
+        return spent | ({"seconds/acquisition": sum(spent.values())} if len(spent) == 2 else {})
+
+    def seconds(self, stage: str, cycle: str) -> dict[str, float]:
+        """Timings belong to the files that they led to: they are logged with them, and no digest counts them."""
+        note = scratch.read_note("seconds", f"{stage}@{cycle}")
+        return {f"seconds/{stage}": note["seconds"]} if note else {}
+
+    def confusion(self, cycle: str) -> np.ndarray:
+        """Rows are the truth, columns what the model said."""
+        said = tables.read_csv(self.wiring.path("evaluate", "predictions", cycle), tables.PREDICTIONS)
+        position = {name: i for i, name in enumerate(self.facts().classes)}
+        counts = np.zeros((len(position), len(position)), int)
+        for actual, predicted in zip(said["actual"].to_pylist(), said["predicted"].to_pylist(), strict=True):
+            counts[position[actual], position[predicted]] += 1
+        return counts
+
+    def query(self, cycle: str) -> tuple[np.ndarray, list[tuple[str, str]]]:
+        """The most wanted images of the cycle, with a caption each."""
+        asked = tables.read(self.wiring.path("select", "query", cycle), tables.QUERY).slice(0, SHOWN)
+        images = image_store.opened(self.wiring.path("score", "images", cycle)).take(asked["id"].to_numpy())
+        return images, [(f"#{row['rank']}", f"{row['score']:.3g}") for row in asked.to_pylist()]
+
+
+def curve_points(rows: list[dict[str, Any]]) -> Points:
+    names = [name for name in tables.TRAINING.names if name != "epoch"]
+    return {f"train/{name}": {int(row["epoch"]): float(row[name]) for row in rows} for name in names}
+
+
+def single(values: dict[str, Any]) -> Points:
+    return {key: {0: float(value)} for key, value in values.items()}
+
+
+def allowed(name: str) -> str:
+    """As MLflow spells a metric: a class may be called anything."""
+    return re.sub(r"[^\w\-. ]", "_", name)
+
+
+def flattened(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

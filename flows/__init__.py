@@ -1,0 +1,1 @@
+"""When things are done: Prefect flows over DVC stages."""

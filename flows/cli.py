@@ -1,0 +1,182 @@
+"""The codline command."""
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+from flows import environment
+
+environment.prepare()
+
+import typer  # noqa: E402 (prefect, imported below it, reads the environment once)
+from ruamel.yaml import YAML  # noqa: E402
+
+from codline import params, scratch  # noqa: E402
+from codline.errors import BusyError, CodlineError, UserError  # noqa: E402
+from codline.wiring import Wiring  # noqa: E402
+from flows import display  # noqa: E402
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Decide which images are worth labelling.")
+EXITS = "Exit codes: 0 done, 2 a parameter is wrong, 3 a file is broken, 4 training diverged, 5 the disk is full, 6 something is in use, 7 a stage was killed."
+Set = Annotated[list[str] | None, typer.Option("--set", "-S", help="Any value of params.yaml, such as train.epochs=10. May be repeated.")]
+
+
+@app.command(epilog=f"Example: codline run --strategy entropy --seed 1 -S train.epochs=10    {EXITS}")
+def run(
+    strategy: Annotated[str | None, typer.Option(help="One of those that `codline strategies` lists.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0)] = None,
+    cycles: Annotated[int | None, typer.Option(min=1, help="How many cycles.")] = None,
+    set_: Set = None,
+    timeout_minutes: Annotated[float | None, typer.Option(help="The most that any one stage may take.")] = None,
+) -> None:
+    """Run the campaign that params.yaml describes; what is up to date is skipped."""
+    # Prefect reads its settings when it is imported, just below. The page still gets every log line.
+    os.environ |= {"CODLINE_QUIET": "1", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
+    from flows import server, workspace
+    from flows.campaign import changes
+
+    wanted = changes(strategy, seed, cycles, overrides(set_ or []))
+    workspace.changed(wanted)
+    if not workspace.stale():
+        display.table()
+        display.farewell("Everything is up to date.")
+        return
+    started = time.monotonic()
+    with display.live() as show, show("starting Prefect"), contextlib.ExitStack() as stack:
+        os.environ["PREFECT_API_URL"] = stack.enter_context(server.local())
+        launch(timeout_minutes)
+    display.table()
+    display.farewell(f"Done in {time.monotonic() - started:.0f} s.")
+
+
+def launch(timeout_minutes: float | None) -> None:
+    from flows import tasks
+    from flows.campaign import campaign
+
+    tasks.listeners.append(display.listen)
+    try:
+        campaign(timeout_minutes=timeout_minutes)
+    finally:
+        for logger in ("prefect.flow_runs", "prefect.task_runs"):  # before the server that takes the lines is stopped
+            for handler in logging.getLogger(logger).handlers:
+                handler.flush()
+
+
+def overrides(pairs: list[str]) -> dict[str, Any]:
+    """`a.b=value` pairs; values are read as YAML, so 3 is a number and [1, 2] a list."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"-S {pair}: expected key=value, such as train.epochs=10")
+        found[key] = YAML(typ="safe", pure=True).load(value)
+    return found
+
+
+@app.command(epilog="Example: codline status")
+def status() -> None:
+    """Show each cycle: its labels, its accuracy, what is done and what is not."""
+    from flows import workspace
+
+    params.cycles(Wiring().params)
+    display.status(workspace.stale())
+
+
+@app.command(epilog="Example: codline serve, then elsewhere: prefect deployment run campaign/local --watch")
+def serve() -> None:
+    """Serve the flows from this directory: a Prefect server, and campaign/local and cycle/local to run by hand, from the page or on a schedule."""
+    from flows import server
+
+    with server.local() as api:
+        os.environ["PREFECT_API_URL"] = api
+        display.say(f"Prefect is at {api.removesuffix('/api')}; campaign/local and cycle/local are served until you press Ctrl-C.")
+        from flows import serving
+
+        serving.serve()
+
+
+@app.command(epilog="Example: codline ui")
+def ui(port: Annotated[int, typer.Option(help="For MLflow's page.")] = 5017) -> None:
+    """Show the pages of MLflow and Prefect, on this machine alone."""
+    from flows import server
+
+    if server.taken(port):
+        raise BusyError(f"port {port} is in use; choose another with --port")
+    store = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    with server.local() as api:
+        command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
+        display.say(f"MLflow: http://127.0.0.1:{port}    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both.")
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as page, contextlib.suppress(KeyboardInterrupt):
+            try:
+                page.wait()
+            finally:
+                page.terminate()
+
+
+@app.command(epilog="Example: MLFLOW_TRACKING_URI=http://127.0.0.1:5000 codline track")
+def track() -> None:
+    """Fill MLflow in from the files, where its server was away; what is there already is left alone."""
+    elsewhere("codline.tracking", "sync")
+
+
+@app.command(epilog="Example: codline strategies")
+def strategies() -> None:
+    """List the strategies and their parameters."""
+    elsewhere("codline.families", "strategies")
+
+
+@app.command(epilog="Example: codline models")
+def models() -> None:
+    """List the models and their parameters."""
+    elsewhere("codline.families", "models")
+
+
+@app.command(epilog="Example: codline datasets")
+def datasets() -> None:
+    """List the datasets and their parameters."""
+    elsewhere("codline.families", "datasets")
+
+
+@app.command(epilog="Example: codline doctor")
+def doctor() -> None:
+    """Tell what on this machine could make bytes differ from the recorded ones."""
+    elsewhere("codline.doctor")
+
+
+@app.command(hidden=True)
+def setup() -> None:
+    """Make what Prefect and MLflow need, once: called by make."""
+    Path(".prefect").mkdir(exist_ok=True)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    jobs = [
+        subprocess.Popen([sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"], **quiet),
+        subprocess.Popen([sys.executable, "-m", "codline.tracking", "init"], **quiet),
+    ]
+    if any([job.wait() for job in jobs]):  # a list: both are waited for
+        raise CodlineError("the databases of Prefect and MLflow could not be made; see what `prefect server database upgrade` says")
+    scratch.root().mkdir(exist_ok=True)
+
+
+def elsewhere(module: str, *arguments: str) -> None:
+    """Run a module that needs torch or mlflow in a process of its own, and leave with its exit code."""
+    sys.exit(subprocess.run([sys.executable, "-m", module, *arguments], check=False).returncode)
+
+
+def main() -> None:
+    try:
+        app()
+    except CodlineError as error:
+        sys.stderr.write(f"codline: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("codline: stopped; run it again to go on from here\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

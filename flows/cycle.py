@@ -1,0 +1,58 @@
+"""The flow of one cycle: train, score the unlabelled pool, select, annotate, merge; evaluate and diagnose beside them."""
+
+import os
+
+from prefect import flow
+from pydantic import PositiveFloat
+
+from codline import params
+from codline.errors import UserError
+from codline.wiring import Wiring
+from flows import pages, runs, workspace
+from flows.tasks import annotate, diagnose, evaluate, merge, score, select, train
+
+
+@flow(name="cycle", flow_run_name="{cycle}", persist_result=False)
+def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> None:
+    """Bring one cycle up to date. `timeout_minutes` is the most that any one stage may take."""
+    with workspace.held(), runs.recorded(), limited(timeout_minutes):
+        asks = ready(cycle)
+        train(cycle)
+        if not asks:
+            evaluate(cycle)
+        else:
+            score(cycle)
+            measured = evaluate.submit(cycle)
+            select(cycle)
+            annotate(cycle)
+            examined = diagnose.submit(cycle)
+            merge(cycle)
+            examined.result()
+            measured.result()
+        pages.cycle(cycle)
+
+
+def ready(cycle: str) -> bool:
+    """Refuse an unknown cycle, or one whose predecessor is not finished; say whether this one asks for labels."""
+    wiring = Wiring()
+    if cycle not in wiring.cycles:
+        raise UserError(f"cycle: found {cycle!r}{params.near(cycle, wiring.cycles)}")
+    labeled = wiring.path("train", "labeled", cycle)
+    if not labeled.exists():
+        raise UserError(f"cycle {cycle} needs {labeled}, which is not there yet: run the cycle before it, or the campaign")
+    return cycle in wiring.queries
+
+
+class limited:  # noqa: N801 (used as a statement)
+    """The most seconds that a stage may take, told to it through its environment."""
+
+    def __init__(self, minutes: float | None) -> None:
+        self.minutes = minutes
+
+    def __enter__(self) -> None:
+        if self.minutes is not None:
+            os.environ["CODLINE_TIMEOUT"] = str(60 * self.minutes)
+
+    def __exit__(self, *_: object) -> None:
+        if self.minutes is not None:
+            os.environ.pop("CODLINE_TIMEOUT", None)

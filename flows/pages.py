@@ -1,0 +1,53 @@
+"""What a run shows on its Prefect page: the curve as a table, the query as pictures, the way to MLflow."""
+
+import base64
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from prefect import get_run_logger
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
+from codline import scratch
+from codline.files import read_json
+from codline.wiring import Wiring
+
+
+def finished(wiring: Wiring) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Cycles that have been evaluated, with their metrics."""
+    for cycle in wiring.cycles:
+        path = wiring.path("evaluate", "metrics", cycle)
+        if path.exists():
+            yield cycle, read_json(path)
+
+
+def curve() -> None:
+    with harmless():
+        rows = [{"cycle": c, "labels": m["labels"], "accuracy": f"{m['accuracy']:.2%}", "loss": f"{m['loss']:.4f}"} for c, m in finished(Wiring())]
+        create_table_artifact(rows, key="learning-curve", description="Test accuracy against labels")
+
+
+def cycle(name: str) -> None:
+    with harmless():
+        wiring = Wiring()
+        if name in wiring.queries:
+            picture = scratch.root() / "gallery" / f"{name}.png"
+            subprocess.run([sys.executable, "-m", "codline.sheets", name, str(picture)], check=True, capture_output=True)
+            data = base64.b64encode(picture.read_bytes()).decode()
+            create_markdown_artifact(f"![what {name} asks for](data:image/png;base64,{data})", key=f"query-{name}", description=f"The query of {name}, most wanted first")
+        note = scratch.read_note("mlflow", name)
+        if note is not None:
+            base = os.environ.get("CODLINE_MLFLOW_UI", "http://127.0.0.1:5017")
+            create_link_artifact(f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}", "MLflow run", key=f"mlflow-{name}", description=f"{name} in MLflow (codline ui)")
+
+
+@contextlib.contextmanager
+def harmless() -> Iterator[None]:
+    """A page that cannot be drawn is worth a warning, never a failed campaign."""
+    try:
+        yield
+    except Exception as error:
+        get_run_logger().warning("a page of the run could not be drawn: %s", error)

@@ -1,0 +1,78 @@
+"""A Prefect server on this machine: the one that is there, or one of our own for as long as we need it."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from codline.errors import BusyError, InfrastructureError
+
+PATIENCE = 90  # seconds; a new database takes 20 on a slow machine
+
+
+def url() -> str:
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().api.url or "http://127.0.0.1:4217/api"
+
+
+def answers(api: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{api}/health", timeout=2) as reply:
+            return bool(reply.read() == b"true")
+    except (OSError, ValueError):
+        return False
+
+
+def taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def local() -> Iterator[str]:
+    """Yield the API of a server that answers; one that we start dies with us, even by SIGKILL."""
+    api = url()
+    if answers(api):
+        yield api
+        return
+    port = urlsplit(api).port or 4200
+    if taken(port):
+        raise BusyError(f"port {port} is in use, but not by a Prefect server; stop what listens there or set PREFECT_API_URL to http://127.0.0.1:<another port>/api")
+    with subprocess.Popen([sys.executable, "-m", "flows.server", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            wait(api, process)
+            yield api
+        finally:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+
+
+def wait(api: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not answers(api):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise InfrastructureError(f"the Prefect server did not start on {api}; see what `prefect server start` says")
+        time.sleep(0.2)
+
+
+def serve(port: int) -> None:
+    import uvicorn
+
+    from codline.watch import watch
+
+    watch(None)
+    os.environ["PREFECT_UI_API_URL"] = f"http://127.0.0.1:{port}/api"
+    uvicorn.run("prefect.server.api.server:create_app", factory=True, host="127.0.0.1", port=port, log_level="error", timeout_graceful_shutdown=3)
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))

@@ -1,0 +1,186 @@
+"""The directory a campaign runs in: who may use it, what params.yaml says, what DVC has done there."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dvc.exceptions import DvcException, ReproductionError
+from dvc.lock import LockError
+from dvc.repo import Repo
+from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+from dvc.stage.exceptions import StageCmdFailedError
+from dvc.utils.serialize import dump_yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+from voluptuous import Invalid
+
+from codline import params, scratch
+from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, DataError, InfrastructureError, UserError
+from codline.files import whole
+from codline.wiring import Wiring
+
+PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")
+logging.getLogger("dvc").setLevel(logging.WARNING)  # the tasks say what runs
+_holders = 0  # flows of this process that hold the workspace: a campaign and the cycle inside it
+
+
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """Hold the workspace for one campaign at a time; the kernel lets go of it when the process dies, however it dies."""
+    global _holders
+    path = scratch.root() / "campaign.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as file:
+        if _holders == 0:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                raise BusyError(f"another campaign (process {file.read().strip() or 'unknown'}) is running in this directory; wait for it or stop it") from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            heal()
+        _holders += 1
+        try:
+            yield
+        finally:
+            _holders -= 1
+
+
+def heal() -> None:
+    """Mend what a kill in the middle of DVC's own writing may have left."""
+    backup = scratch.root() / "dvc.lock"
+    if LOCK.exists() and backup.exists() and not readable(LOCK):
+        logging.getLogger("codline").warning("dvc.lock was cut off by a kill; the last whole one is put back")
+        shutil.copyfile(backup, LOCK)
+    register = Path(".dvc/tmp/rwlock")
+    try:
+        json.loads(register.read_text())
+    except FileNotFoundError:
+        pass
+    except ValueError:
+        register.unlink()
+
+
+def readable(path: Path) -> bool:
+    """DVC writes dvc.lock in place, a tenth of a second long: a kill then leaves a stump, which may even be valid YAML."""
+    try:
+        return bool(COMPILED_LOCKFILE_SCHEMA(YAML(typ="safe").load(path.read_text(encoding="utf-8"))))
+    except (YAMLError, Invalid, UnicodeDecodeError):
+        return False
+
+
+def changed(changes: dict[str, Any]) -> None:
+    """Write dotted changes into params.yaml, comments kept, once they are known to be valid; an invalid one changes nothing."""
+    yaml = YAML()
+    yaml.width = 200
+    document = yaml.load(PARAMS.read_text(encoding="utf-8"))
+    before = json.dumps(document)
+    for key, value in changes.items():
+        put(document, key.split("."), value, key)
+    candidate = scratch.root() / "params.yaml"
+    candidate.parent.mkdir(parents=True, exist_ok=True)
+    with candidate.open("w", encoding="utf-8") as file:
+        yaml.dump(document, file)
+    checked(candidate)
+    if json.dumps(document) != before:
+        with whole(PARAMS) as part:
+            shutil.copyfile(candidate, part)
+
+
+def put(document: Any, path: list[str], value: Any, key: str) -> None:
+    for name in path[:-1]:
+        if not isinstance(document, dict) or name not in document:
+            raise UserError(f"{key}: params.yaml has no {name!r}" + (params.near(name, list(document)) if isinstance(document, dict) else ""))
+        document = document[name]
+    if not isinstance(document, dict):
+        raise UserError(f"{key}: params.yaml has a plain value above {path[-1]!r}")
+    if path[-1] == "name" and document.get("name") != value:
+        document.clear()  # another plug-in has other parameters
+    document[path[-1]] = value
+
+
+def checked(path: Path = PARAMS) -> None:
+    """Have every stage check its section, in a process of its own: flows do not load torch. Seconds, so the last verdict is kept."""
+    facts = {"digest": hashlib.sha256(b"".join(p.read_bytes() for p in [path, *sorted(Path("codline").rglob("*.py")), *sorted(Path("stages").glob("*.py"))])).hexdigest()}
+    if scratch.read_note("checked", "params") == facts:
+        return
+    done = subprocess.run([sys.executable, "-m", "stages", str(path)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sentence = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "params.yaml could not be checked"
+        raise BY_EXIT_CODE.get(done.returncode, CodlineError)(sentence.removeprefix("codline: "))
+    scratch.note("checked", "params", facts)
+
+
+def reproduce(stage: str) -> bool:
+    """Let DVC bring one stage up to date; say whether it had to run."""
+    try:
+        with Repo(_wait_for_lock=True) as repo:
+            ran = bool(repo.reproduce(stage, single_item=True))
+    except ReproductionError as error:
+        raise explained(stage, error.__cause__) from error
+    except LockError as error:
+        raise InfrastructureError(f"{stage}: another DVC command holds this repository") from error
+    except DvcException as error:
+        raise DataError(f"{stage}: {' '.join(str(error).split())}") from error
+    if readable(LOCK):
+        with whole(scratch.root() / "dvc.lock") as part:
+            shutil.copyfile(LOCK, part)
+    return ran
+
+
+def explained(stage: str, cause: BaseException | None) -> CodlineError:
+    """The stage's own sentence where it left one; otherwise it was killed from outside."""
+    if isinstance(cause, LockError):
+        return InfrastructureError(f"{stage}: another DVC command holds this repository")
+    if not isinstance(cause, StageCmdFailedError):
+        return DataError(f"{stage}: {' '.join(str(cause).split())}")
+    note = scratch.read_note("error", stage)
+    if note is None:
+        return InfrastructureError(f"{stage}: the stage was killed or timed out ({cause})")
+    return BY_EXIT_CODE.get(note["exit_code"], CodlineError)(f"{stage}: {note['sentence']}")
+
+
+def stale() -> list[str]:
+    """Stages of the campaign that DVC would run again."""
+    if not LOCK.exists():
+        return Wiring().names()
+    held_by_another()
+    heal()
+    with Repo() as repo:
+        return [name for name in repo.status() if name in set(Wiring().names())]
+
+
+def held_by_another() -> None:
+    """Refuse at once where another DVC command holds the repository, rather than wait for it without a word."""
+    path = Path(".dvc/tmp/lock")
+    if not path.exists():
+        return
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BusyError(f"another DVC command (process {file.read().strip() or 'unknown'}) holds .dvc/tmp/lock; wait for it or stop it") from error
+
+
+def tidied() -> None:
+    """Put dvc.lock into the order of the campaign and drop cycles that are no longer in it, so that equal results are equal bytes."""
+    names = Wiring().names()
+    lock = YAML(typ="safe", pure=True).load(LOCK.read_text(encoding="utf-8"))
+    ordered = {name: lock["stages"][name] for name in names if name in lock["stages"]}
+    if list(ordered) != list(lock["stages"]):
+        with whole(LOCK) as part:
+            dump_yaml(str(part), {"schema": lock["schema"], "stages": ordered})
+    for folder in Path("cycles").glob("c*"):
+        if folder.name not in Wiring().cycles:
+            shutil.rmtree(folder)  # DVC's cache still has it: the longer campaign comes back without training

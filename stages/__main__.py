@@ -1,0 +1,30 @@
+"""Check a params.yaml whole, as the stages would one by one: python -m stages params.yaml"""
+
+import importlib
+import sys
+from pathlib import Path
+
+from codline import params
+from codline.errors import CodlineError, UserError
+from stages._cli import STAGES
+
+
+def check(path: Path) -> None:
+    raw = params.load(path)
+    params.known(raw, [*params.SHARED, *STAGES])
+    params.seed(raw)
+    params.section(raw, "compute", params.Compute)
+    queries = len(params.cycles(raw)) - 1
+    for name in STAGES:
+        params.section(raw, name, importlib.import_module(f"stages.{name}").Params)
+    start, budget = raw["prepare"]["start"], raw["select"]["budget"]
+    if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
+        raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")
+
+
+if __name__ == "__main__":
+    try:
+        check(Path(sys.argv[1] if len(sys.argv) > 1 else "params.yaml"))
+    except CodlineError as error:
+        sys.stderr.write(f"codline: {error}\n")
+        sys.exit(error.exit_code)

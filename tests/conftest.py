@@ -1,0 +1,43 @@
+"""A finished small campaign, made once; every test that asks for a workspace gets its own copy."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.workspace import Workspace, created
+
+# The same examples on every run, and nothing kept in the repository.
+settings.register_profile("exact", derandomize=True, database=None, deadline=None, max_examples=50)
+settings.load_profile("exact")
+
+
+def pytest_configure() -> None:
+    """Fix threads and instructions before the first tensor is touched: later, torch no longer listens."""
+    from codline.compute import configure
+    from codline.params import Compute
+
+    configure(Compute(device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every stage but report has run. Read only: ask for `workspace` to change something."""
+    workspace = created(tmp_path_factory.mktemp("campaign"))
+    with contextlib.chdir(workspace.root):
+        for name in workspace.wiring.names():
+            stage, _, cycle = name.partition("@")
+            if stage != "report":
+                workspace.run(stage, cycle or None)
+    return workspace.root
+
+
+@pytest.fixture
+def workspace(campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A copy of the campaign, without its checkpoints, as the current directory."""
+    shutil.copytree(campaign, tmp_path / "campaign", ignore=shutil.ignore_patterns(".codline"))
+    monkeypatch.chdir(tmp_path / "campaign")
+    monkeypatch.setenv("CODLINE_TRACKING", "off")
+    return Workspace(tmp_path / "campaign")

@@ -1,0 +1,55 @@
+"""What every dataset promises: bytes, labels within the classes, a split that follows from the seed, and statistics that are right."""
+
+import numpy as np
+import pytest
+
+from codline.datasets.base import DatasetSpec, Raw
+from codline.families import members
+from tests.families import spelled, variants
+
+SPECS = variants("datasets")
+each_dataset = pytest.mark.parametrize("spec", SPECS, ids=spelled)
+
+
+def loaded(spec: DatasetSpec, seed: int = 0) -> Raw:
+    return spec.load(np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("kind", members("datasets"))
+def test_a_dataset_is_named_like_its_file(kind: type[DatasetSpec]) -> None:
+    assert kind.model_fields["name"].default == kind.__module__.rpartition(".")[2]
+
+
+@each_dataset
+def test_images_are_bytes_and_labels_lie_within_the_classes(spec: DatasetSpec) -> None:
+    raw = loaded(spec)
+    assert raw.images.dtype == np.uint8
+    assert raw.images.ndim == 4
+    assert raw.images.shape[1] == len(spec.mean) == len(spec.std)
+    assert raw.labels.dtype == np.int32
+    assert len(raw.images) == len(raw.labels) == len(raw.is_test)
+    assert set(raw.labels) == set(range(len(spec.classes)))
+    assert raw.images.max() > 200, "bytes should use their range"
+
+
+@each_dataset
+def test_no_image_is_both_for_testing_and_in_the_pool(spec: DatasetSpec) -> None:
+    raw = loaded(spec)
+    assert raw.is_test.dtype == bool
+    assert 0 < raw.is_test.sum() < len(raw.is_test)
+    test, pool = ({image.tobytes() for image in raw.images[rows]} for rows in (raw.is_test, ~raw.is_test))
+    assert not test & pool, "the same pixels on both sides"
+
+
+@each_dataset
+def test_the_split_follows_from_the_generator_alone(spec: DatasetSpec) -> None:
+    one, again = loaded(spec), loaded(spec)
+    for name in ("images", "labels", "is_test"):
+        assert np.array_equal(getattr(one, name), getattr(again, name))
+
+
+@each_dataset
+def test_mean_and_standard_deviation_are_those_of_the_pixels(spec: DatasetSpec) -> None:
+    pixels = loaded(spec).images / 255
+    assert pixels.mean((0, 2, 3)) == pytest.approx(spec.mean, abs=1e-3)
+    assert pixels.std((0, 2, 3)) == pytest.approx(spec.std, abs=1e-3)

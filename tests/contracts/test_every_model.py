@@ -1,0 +1,93 @@
+"""What every model promises: logits of the right shape, weights that follow from the seed alone, and the power to learn eight images by heart."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from codline import weights
+from codline.families import members
+from codline.models.base import ModelSpec, Network
+from tests.families import spelled, variants
+
+CLASSES, SHAPE = 5, (1, 8, 8)
+each_model = pytest.mark.parametrize("spec", variants("models"), ids=spelled)
+
+
+def images(count: int = 8) -> torch.Tensor:
+    return torch.randn((count, *SHAPE), generator=torch.Generator().manual_seed(0))
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+@pytest.mark.parametrize("kind", members("models"))
+def test_a_model_is_named_like_its_file(kind: type[ModelSpec]) -> None:
+    assert kind.model_fields["name"].default == kind.__module__.rpartition(".")[2]
+
+
+@each_model
+@pytest.mark.parametrize("shape", [SHAPE, (3, 32, 32)], ids=str)
+def test_logits_are_one_per_image_and_class(spec: ModelSpec, shape: tuple[int, ...]) -> None:
+    network = spec.initial(CLASSES, shape, seed=0).eval()
+    batch = torch.zeros((2, *shape))
+    features = network.body(batch)
+    assert network(batch).shape == (2, CLASSES)
+    assert features.shape == (2, network.head.in_features)
+    assert torch.equal(network(batch), network.head(features))
+
+
+@each_model
+def test_the_seed_alone_decides_the_first_weights(spec: ModelSpec) -> None:
+    one, again, other = (spec.initial(CLASSES, SHAPE, seed) for seed in (1, 1, 2))
+    assert same(one, again)
+    assert not same(one, other)
+
+
+@each_model
+def test_drawing_weights_leaves_the_global_stream_alone(spec: ModelSpec) -> None:
+    before = torch.get_rng_state()
+    spec.initial(CLASSES, SHAPE, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@each_model
+def test_eight_images_are_learnt_by_heart(spec: ModelSpec) -> None:
+    network = spec.initial(CLASSES, SHAPE, seed=0).train()
+    labels = torch.arange(8) % CLASSES
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(30):
+        loss = functional.cross_entropy(network(images()), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if loss < 0.05:
+            break
+    assert (network(images()).argmax(1) == labels).all()
+    assert loss < 0.1
+
+
+@each_model
+def test_a_model_comes_back_from_its_file_as_it_was(spec: ModelSpec, tmp_path: Path) -> None:
+    network = spec.initial(CLASSES, SHAPE, seed=3).train()
+    network(images())  # moves the batch-norm statistics away from their start
+    card = weights.Card(spec.model_dump(), CLASSES, SHAPE, "c1", 8)
+    for name in ("one", "two"):
+        weights.save_network(tmp_path / name, network, card)
+    loaded, read = weights.load_network(tmp_path / "one", classes=CLASSES, shape=SHAPE)
+    assert same(loaded, network)
+    assert read == card
+    assert read.spec == spec
+    assert torch.equal(loaded.eval()(images()), network.eval()(images()))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@each_model
+def test_an_image_does_not_see_its_neighbours_when_scored(spec: ModelSpec) -> None:
+    network: Network = spec.initial(CLASSES, SHAPE, seed=0).eval()
+    with torch.inference_mode():
+        assert torch.allclose(network(images())[2:5], network(images()[2:5]), atol=1e-5)

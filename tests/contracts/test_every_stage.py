@@ -1,0 +1,123 @@
+"""What every stage promises: the same bytes whenever it runs, a sentence for what it cannot use, and no sight of what it must not see."""
+
+import pytest
+
+from codline import weights
+from codline.errors import DataError, UserError
+from codline.models.small_cnn import SmallCnn
+from stages._cli import STAGES, In, hints
+from tests.workspace import Workspace, function
+
+MADE = [stage for stage in STAGES if stage != "report"]  # the report has tests of its own
+each_stage = pytest.mark.parametrize("stage", MADE)
+READS_FILES = [stage for stage in MADE if stage != "prepare"]
+
+
+def cycle_of(stage: str) -> str | None:
+    return None if stage == "prepare" else "c2"
+
+
+def inputs(stage: str) -> list[str]:
+    return [name for name, hint in hints(function(stage)).items() if hint is In]
+
+
+@each_stage
+def test_a_stage_run_twice_writes_the_same_bytes(workspace: Workspace, stage: str) -> None:
+    outs = workspace.outputs(stage, cycle_of(stage))
+    expected = [path.read_bytes() for path in outs]
+    for path in outs:
+        path.unlink()
+    workspace.run(stage, cycle_of(stage))
+    assert [path.read_bytes() for path in outs] == expected
+
+
+@pytest.mark.parametrize("stage", READS_FILES)
+def test_a_missing_input_is_named(workspace: Workspace, stage: str) -> None:
+    for name in inputs(stage):
+        path = workspace.path(stage, name, "c2")
+        kept = path.read_bytes()
+        path.unlink()
+        with pytest.raises(DataError, match=f"^{path.relative_to(workspace.root)}: not found; it is made by an earlier stage: run dvc repro$"):
+            workspace.run(stage, "c2")
+        path.write_bytes(kept)
+
+
+@pytest.mark.parametrize("stage", READS_FILES)
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_an_input_cut_off_is_named_and_nothing_is_written(workspace: Workspace, stage: str, share: float) -> None:
+    outs = workspace.outputs(stage, "c2")
+    for path in outs:
+        path.unlink()
+    for name in inputs(stage):
+        path = workspace.path(stage, name, "c2")
+        kept = path.read_bytes()
+        path.write_bytes(kept[: int(share * len(kept))])
+        with pytest.raises(DataError, match=f"^{path.relative_to(workspace.root)}: (corrupt or truncated|not valid JSON|not a model)"):
+            workspace.run(stage, "c2")
+        path.write_bytes(kept)
+        assert not any(out.exists() for out in outs)
+
+
+@pytest.mark.parametrize("stage", READS_FILES)
+def test_an_input_that_is_another_table_is_named(workspace: Workspace, stage: str) -> None:
+    for name in inputs(stage):
+        path = workspace.path(stage, name, "c2")
+        kept = path.read_bytes()
+        other = ("evaluate", "metrics") if path.suffix == ".json" else ("annotate", "query") if name == "annotations" else ("annotate", "annotations")
+        path.write_bytes(workspace.path(*other, "c1").read_bytes())
+        with pytest.raises(DataError, match=f"^{path.relative_to(workspace.root)}: "):
+            workspace.run(stage, "c2")
+        path.write_bytes(kept)
+
+
+@pytest.mark.parametrize(("stage", "argument"), [("train", "previous"), ("score", "model"), ("evaluate", "model")])
+def test_a_model_for_other_images_is_refused(workspace: Workspace, stage: str, argument: str) -> None:
+    path = workspace.path(stage, argument, "c2")
+    spec = SmallCnn(width=4)
+    weights.save_network(path, spec.initial(3, (3, 32, 32), 0), weights.Card(spec.model_dump(), 3, (3, 32, 32), "c1", 1))
+    with pytest.raises(DataError, match=r"a model for 3 classes and images of \(3, 32, 32\), but the dataset has 10 classes and images of \(1, 8, 8\)$"):
+        workspace.run(stage, "c2")
+
+
+@each_stage
+def test_an_unknown_key_in_its_section_is_refused(workspace: Workspace, stage: str) -> None:
+    workspace.change(**{f"{stage}.unheard_of": 1})
+    with pytest.raises(UserError, match=f"^params.yaml: {stage}.unheard_of: unknown key"):
+        workspace.run(stage, cycle_of(stage))
+
+
+@each_stage
+def test_another_stage_s_section_is_none_of_its_business(workspace: Workspace, stage: str) -> None:
+    outs = workspace.outputs(stage, cycle_of(stage))
+    expected = [path.read_bytes() for path in outs]
+    workspace.change(**{f"{other}.unheard_of": 1 for other in STAGES if other != stage})
+    workspace.run(stage, cycle_of(stage))
+    assert [path.read_bytes() for path in outs] == expected
+
+
+def test_without_the_truth_train_score_and_select_still_run(workspace: Workspace) -> None:
+    expected = {path: path.read_bytes() for stage in ("train", "score", "select") for path in workspace.outputs(stage, "c2")}
+    workspace.path("prepare", "oracle").unlink()
+    workspace.path("prepare", "test").unlink()
+    for stage in ("train", "score", "select"):
+        for path in workspace.outputs(stage, "c2"):
+            path.unlink()
+        workspace.run(stage, "c2")
+    assert {path: path.read_bytes() for path in expected} == expected
+
+
+def test_without_the_test_labels_all_but_evaluate_still_run(workspace: Workspace) -> None:
+    workspace.path("prepare", "test").unlink()
+    for stage in MADE[1:]:
+        if stage == "evaluate":
+            with pytest.raises(DataError, match=r"data/test\.parquet: not found"):
+                workspace.run(stage, "c2")
+        else:
+            workspace.run(stage, "c2")
+
+
+@pytest.mark.parametrize(("file", "readers"), [("oracle", {"annotate", "diagnose"}), ("test", {"evaluate"})])
+def test_hidden_labels_are_in_the_signatures_of_their_readers_alone(workspace: Workspace, file: str, readers: set[str]) -> None:
+    hidden = str(workspace.path("prepare", file).relative_to(workspace.root))
+    cycles = {stage: None if stage in ("prepare", "report") else "c1" for stage in STAGES}
+    assert {stage for stage in STAGES if hidden in workspace.wiring.arguments(stage, cycles[stage]).values()} == readers | {"prepare"}

@@ -1,0 +1,86 @@
+"""What every strategy promises: one finite score per image, whatever the stretches, the order of the classes or the neighbours."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from codline.families import members
+from codline.strategies.base import Pool, Strategy
+from tests.families import spelled, variants
+
+each_strategy = pytest.mark.parametrize("strategy", variants("strategies"), ids=spelled)
+
+
+def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
+    """Probabilities from even to one-hot, as of models between untrained and sure of themselves."""
+    rng = np.random.default_rng(seed)
+    now, before = (softmax(rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1))) for _ in range(2))
+    return Pool(np.arange(images) * 3 + 1, now, before, first_cycle)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponents = np.exp(logits - logits.max(1, keepdims=True))
+    probs: np.ndarray = exponents / exponents.sum(1, keepdims=True)
+    return probs
+
+
+def changed(pool: Pool, change: Callable[[np.ndarray], np.ndarray]) -> Pool:
+    return Pool(pool.ids, change(pool.probs_NC), change(pool.previous_NC), pool.first_cycle)
+
+
+def scores(strategy: Strategy, pool: Pool, seed: int = 0) -> np.ndarray:
+    return strategy.scores(pool, np.random.default_rng(seed))
+
+
+pools = st.builds(pool_of, st.integers(0, 999), st.integers(1, 40), st.integers(2, 12), st.booleans())
+
+
+@pytest.mark.parametrize("kind", members("strategies"))
+def test_a_strategy_is_named_like_its_file(kind: type[Strategy]) -> None:
+    assert kind.model_fields["name"].default == kind.__module__.rpartition(".")[2]
+
+
+@each_strategy
+@given(pool=pools)
+def test_every_image_gets_one_finite_score(strategy: Strategy, pool: Pool) -> None:
+    found = scores(strategy, pool)
+    assert found.shape == pool.ids.shape
+    assert found.dtype == np.float64
+    assert np.isfinite(found).all()
+
+
+@each_strategy
+@given(pool=pools)
+def test_the_same_seed_gives_the_same_scores(strategy: Strategy, pool: Pool) -> None:
+    assert np.array_equal(scores(strategy, pool), scores(strategy, pool))
+
+
+@each_strategy
+@given(pool=pools, cuts=st.lists(st.integers(0, 40), max_size=4))
+def test_scores_do_not_depend_on_the_stretches(strategy: Strategy, pool: Pool, cuts: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    edges = [0, *sorted(min(cut, len(pool.ids)) for cut in cuts), len(pool.ids)]
+    stretches = [slice(start, stop) for start, stop in pairwise(edges)]
+    pieces = [Pool(pool.ids[rows], pool.probs_NC[rows], pool.previous_NC[rows], pool.first_cycle) for rows in stretches]
+    assert np.array_equal(np.concatenate([strategy.scores(piece, rng) for piece in pieces]), scores(strategy, pool))
+
+
+@each_strategy
+@given(pool=pools, order=st.randoms(use_true_random=False))
+def test_scores_do_not_depend_on_the_order_of_the_classes(strategy: Strategy, pool: Pool, order: Random) -> None:
+    shuffled = list(range(pool.probs_NC.shape[1]))
+    order.shuffle(shuffled)
+    assert scores(strategy, changed(pool, lambda probs: probs[:, shuffled])) == pytest.approx(scores(strategy, pool), abs=1e-12)
+
+
+@each_strategy
+@given(pool=pools)
+def test_the_pool_is_left_as_it_was(strategy: Strategy, pool: Pool) -> None:
+    arrays = [pool.ids, pool.probs_NC, pool.previous_NC]
+    before = [array.copy() for array in arrays]
+    scores(strategy, pool)
+    assert all(np.array_equal(array, copy) for array, copy in zip(arrays, before, strict=True))

@@ -1,0 +1,32 @@
+"""The families of plug-ins, and what they offer: a new member is tested for having joined its union."""
+
+import itertools
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+from codline.families import members
+
+# family: the key of params.yaml that chooses the member
+CHOSEN_BY = {
+    "annotators": "annotate.annotator",
+    "datasets": "prepare.dataset",
+    "models": "prepare.model",
+    "objectives": "train.objective",
+    "strategies": "score.strategy",
+}
+
+
+def variants(family: str) -> list[Any]:
+    """Every member with every value of its multiple-choice parameters."""
+    return [kind(**choice) for kind in members(family) for choice in choices(kind)]
+
+
+def choices(kind: type[BaseModel]) -> list[dict[str, Any]]:
+    options = {name: get_args(field.annotation) for name, field in kind.model_fields.items() if get_origin(field.annotation) is Literal}
+    return [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
+
+
+def spelled(member: BaseModel) -> str:
+    """For the names of tests."""
+    return "-".join(str(value) for value in member.model_dump().values())

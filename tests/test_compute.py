@@ -1,0 +1,34 @@
+"""Device, threads and instructions are what params.yaml says, or the user hears why not."""
+
+import pytest
+import torch
+
+from codline import compute
+from codline.errors import UserError
+from codline.params import Compute
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    missing = "mps" if torch.cuda.is_available() else "cuda"
+    with pytest.raises(UserError, match=f"compute.device: found '{missing}', but this machine has only cpu"):
+        compute.device(missing)
+
+
+def test_auto_takes_a_device_that_is_there() -> None:
+    assert torch.zeros(1, device=compute.device("auto")).sum() == 0
+
+
+def test_threads_and_determinism_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        compute.configure(Compute(device="cpu", threads=2, deterministic=False))
+        assert torch.get_num_threads() == 2
+        assert not torch.are_deterministic_algorithms_enabled()
+    finally:
+        compute.configure(Compute(device="cpu"))
+    assert torch.get_num_threads() == 1
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_fingerprint_names_what_bits_depend_on_and_nothing_private() -> None:
+    assert set(compute.fingerprint()) == {"cpu", "instructions", "machine", "system", "python", "torch", "accelerator"}
+    assert all(isinstance(value, str) and value for value in compute.fingerprint().values())

@@ -1,0 +1,66 @@
+"""Streamed outputs: every image once, in order, and the same bytes whatever the batch size."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from torch import nn
+
+from codline import dataset, images, inference, weights
+from codline.inference import Normalize, stretches
+from tests.workspace import Workspace
+
+
+@given(st.integers(0, 500), st.integers(2, 60))
+def test_stretches_cover_every_row_once_and_in_order(count: int, size: int) -> None:
+    rows = [row for stretch in stretches(count, size) for row in range(count)[stretch]]
+    assert rows == list(range(count))
+
+
+@given(st.integers(0, 500), st.integers(2, 60))
+def test_no_stretch_has_a_single_row_unless_there_is_but_one(count: int, size: int) -> None:
+    lengths = [len(range(count)[stretch]) for stretch in stretches(count, size)]
+    assert lengths == [1] if count == 1 else all(2 <= length <= size + 1 for length in lengths)
+
+
+def logits_of(workspace: Workspace, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
+    facts = dataset.opened(workspace.path("train", "dataset", "c1"))
+    network, _ = weights.load_network(workspace.path("train", "model", "c1"), classes=len(facts.classes), shape=facts.shape)
+    store = images.opened(workspace.path("train", "images", "c1"))
+    ids, logits = zip(*inference.logits(network, store.take, store.ids, Normalize(facts.mean, facts.std, torch.device("cpu")), batch_size), strict=True)
+    return np.concatenate(ids), np.concatenate(logits)
+
+
+def test_outputs_are_the_same_bytes_for_every_batch_size(workspace: Workspace) -> None:
+    ids, expected = logits_of(workspace, 512)
+    for batch_size in (7, 64, 100, 1024):
+        same_ids, found = logits_of(workspace, batch_size)
+        assert np.array_equal(ids, same_ids)
+        assert found.tobytes() == expected.tobytes()
+
+
+def test_outputs_come_from_evaluation_mode_and_carry_no_gradient() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Dropout(0.5)).train()
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    pixels = np.arange(6 * 4, dtype=np.uint8).reshape(6, 1, 2, 2)
+    ((_, logits),) = inference.logits(network, pixels.__getitem__, np.arange(6), Normalize([0.0], [1.0], torch.device("cpu")), 6)
+    assert logits == pytest.approx(pixels.reshape(6, 4) / 255 / np.sqrt(1 + 1e-5), rel=1e-6)
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+
+
+def test_nothing_is_taken_before_it_is_needed() -> None:
+    """Memory does not grow with the pool: of a million images, the first batch looks at four."""
+    taken: list[int] = []
+
+    def take(ids: np.ndarray) -> np.ndarray:
+        taken.extend(ids)
+        return np.zeros((len(ids), 1, 2, 2), np.uint8)
+
+    next(inference.logits(nn.Flatten(), take, np.arange(1_000_000), Normalize([0.0], [1.0], torch.device("cpu")), 4))
+    assert taken == [0, 1, 2, 3]
+
+
+def test_images_are_standardised_channel_by_channel() -> None:
+    normalize = Normalize([0.5, 0.0], [0.5, 2.0], torch.device("cpu"))
+    pixels = torch.tensor([0, 255], dtype=torch.uint8).reshape(1, 2, 1, 1)
+    assert normalize(pixels).flatten().tolist() == [-1.0, 0.5]

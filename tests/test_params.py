@@ -1,0 +1,151 @@
+"""A wrong parameter is refused with one sentence: which key, what was found, what was expected."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from codline import params
+from codline.errors import UserError
+from stages.__main__ import check
+from tests.workspace import REPOSITORY, created
+
+COUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
+STRATEGIES = "cod, entropy, least_confidence, margin, random"
+SENTENCES = [
+    ("trian", {}, "trian: unknown section; did you mean train?"),
+    ("seed", -1, "seed: found -1, expected a whole number that is not negative"),
+    ("seed", None, "seed: found nothing, expected a whole number that is not negative"),
+    ("seed", True, "seed: found true, expected a whole number that is not negative"),
+    ("compute", [1], "compute: found [1], expected keys beneath it, such as device"),
+    ("compute.device", "gpu", "compute.device: found 'gpu', expected 'auto', 'cpu', 'cuda' or 'mps'"),
+    ("compute.threads", 0, "compute.threads: found 0, expected more than 0"),
+    ("train.epoch", 3, "train.epoch: unknown key; did you mean epochs?"),
+    ("train.epochs", "30", "train.epochs: found '30', expected a whole number"),
+    ("train.epochs", 3.5, "train.epochs: found 3.5, expected a whole number"),
+    ("train.epochs", None, "train.epochs: found nothing, expected a whole number"),
+    ("train.learning_rate", "fast", "train.learning_rate: found 'fast', expected a number"),
+    ("train.learning_rate", float("inf"), "train.learning_rate: found inf, expected a finite number"),
+    ("train.batch_size", 1, "train.batch_size: found 1, expected at least 2"),
+    ("train.momentum", 1, "train.momentum: found 1, expected less than 1"),
+    ("train.augment.crops", 1, "train.augment.crops: unknown key; did you mean crop?"),
+    ("train.augment.flip", "yes", "train.augment.flip: found 'yes', expected true or false"),
+    ("train.objective", {}, "train.objective.name: missing; expected one of ema, none"),
+    ("train.objective.wieght", 1, "train.objective.wieght: unknown key; did you mean weight?"),
+    ("train.objective.weight", -1, "train.objective.weight: found -1, expected at least 0"),
+    ("train.objective", {"name": "none", "weight": 1}, "train.objective.weight: unknown key; expected name"),
+    ("score.strategy", "cod", "score.strategy: found 'cod', expected keys beneath it, such as name"),
+    ("score.strategy.name", "badge", f"score.strategy.name: unknown strategy 'badge'; expected one of {STRATEGIES}"),
+    ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
+    ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
+    ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest' or 'random'"),
+    ("prepare.dataset.tset", 0.5, "prepare.dataset.tset: unknown key; did you mean test?"),
+    ("prepare.model.name", "resnet", "prepare.model.name: unknown model 'resnet'; did you mean resnet18?"),
+    ("annotate.annotator.noise", 2, "annotate.annotator.noise: found 2, expected at most 1"),
+    ("select.budget", 0, f"select.budget: found 0, expected {COUNT}"),
+    ("select.budget", 1.5, f"select.budget: found 1.5, expected {COUNT}"),
+    ("select.budget", "5%", f"select.budget: found '5%', expected {COUNT}"),
+    ("prepare.start", True, f"prepare.start: found true, expected {COUNT}"),
+    ("merge.order", 1, "merge.order: unknown key; expected no keys here"),
+    ("merge", 3, "merge: found 3, expected keys beneath it"),
+    ("cycles", {}, "cycles: found none, expected at least c1: {prev: init}"),
+    ("cycles", 7, "cycles: found 7, expected keys beneath it"),
+    ("cycles.c2", {}, "cycles.c2.prev: missing"),
+    ("cycles.c2.pre", "c1", "cycles.c2.pre: unknown key; did you mean prev?"),
+    ("cycles.c2.prev", "init", "cycles.c2.prev: found 'init', expected 'c1': each cycle follows the one above it"),
+    ("queries", {}, "queries: found none, expected the lines of cycles without the last: c1, c2"),
+    ("queries.c2.prev", "init", "queries.c2.prev: found 'init', expected 'c1' as in cycles"),
+]
+
+
+def refusal(folder: Path, where: str, value: Any) -> UserError:
+    """What is said of a params.yaml that is right but for one value."""
+    workspace = created(folder)
+    workspace.change(**{where: value})
+    with pytest.raises(UserError) as refused:
+        check(folder / "params.yaml")
+    return refused.value
+
+
+def test_the_parameters_of_the_repository_are_right() -> None:
+    check(REPOSITORY / "params.yaml")
+
+
+@pytest.mark.parametrize(("where", "value", "sentence"), SENTENCES, ids=[f"{where}={value}" for where, value, _ in SENTENCES])
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, where: str, value: Any, sentence: str) -> None:
+    refused = refusal(tmp_path, where, value)
+    assert str(refused) == f"params.yaml: {sentence}"
+    assert refused.exit_code == 2
+
+
+@pytest.mark.parametrize(("where", "key"), [("train", "epochs"), ("score", "strategy"), ("select", "budget"), ("evaluate", "batch_size")])
+def test_a_key_that_is_not_there_is_named(tmp_path: Path, where: str, key: str) -> None:
+    kept = {name: value for name, value in params.load(REPOSITORY / "params.yaml")[where].items() if name != key}
+    assert str(refusal(tmp_path, where, kept)) == f"params.yaml: {where}.{key}: missing"
+
+
+def test_a_long_value_is_shortened(tmp_path: Path) -> None:
+    assert len(str(refusal(tmp_path, "train.epochs", "very " * 100))) < 150
+
+
+def test_an_empty_section_is_a_section_without_keys(tmp_path: Path) -> None:
+    created(tmp_path).change(merge=None, compute=None)
+    check(tmp_path / "params.yaml")
+    assert params.section(params.load(tmp_path / "params.yaml"), "compute", params.Compute) == params.Compute()
+
+
+def test_shares_that_add_up_to_more_than_the_pool_are_refused(tmp_path: Path) -> None:
+    told = "select.budget: 2 queries of 50% after a start of 10% ask for more than the whole pool"
+    assert str(refusal(tmp_path, "select.budget", 0.5)) == f"params.yaml: {told}"
+
+
+def test_sections_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        params.Compute().threads = 2
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("a: [", "not valid YAML"), ("a: 1\na: 2", "not valid YAML"), ("- 1", "found [1], expected sections"), ("", "found nothing, expected sections")],
+)
+def test_a_file_that_is_not_parameters_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as refused:
+        params.load(path)
+    assert str(refused.value).startswith(f"{path}: {sentence}")
+    assert "\n" not in str(refused.value)
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="not valid YAML"):
+        params.load(path)
+
+
+def test_no_file_at_all_is_said_as_such(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not found; run this from the root of a codline project"):
+        params.load(tmp_path / "params.yaml")
+
+
+@given(st.integers(1, 50))
+def test_a_chain_of_any_length_is_one_that_cycles_accepts(count: int) -> None:
+    assert list(params.cycles(params.chain(count))) == [f"c{i}" for i in range(1, count + 1)]
+
+
+def test_a_campaign_has_at_least_one_cycle() -> None:
+    with pytest.raises(UserError, match="expected at least 1"):
+        params.chain(0)
+
+
+@given(st.floats(0, 1, exclude_min=True, exclude_max=True), st.integers(1, 10**6))
+def test_a_share_of_a_pool_is_at_least_one_image_and_at_most_all(share: float, total: int) -> None:
+    assert 1 <= params.amount(share, total) <= total
+    assert abs(params.amount(share, total) - share * total) <= 1
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6))
+def test_a_number_of_images_is_that_number(count: int, total: int) -> None:
+    assert params.amount(count, total) == count

@@ -1,0 +1,92 @@
+"""prepare: the pool without labels, the truth apart from it, and a start that follows from the seed."""
+
+import hashlib
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from codline import images, tables
+from codline.errors import UserError
+from tests.workspace import Workspace
+
+
+def ids(workspace: Workspace, argument: str) -> set[int]:
+    schema = {"pool": tables.POOL, "oracle": tables.ORACLE, "test": tables.TEST, "labeled": tables.LABELED}[argument]
+    return set(tables.read(workspace.path("prepare", argument), schema)["id"].to_pylist())
+
+
+def test_test_and_pool_share_no_image_and_are_everything(workspace: Workspace) -> None:
+    everyone = set(images.opened(workspace.path("prepare", "images")).ids.tolist())
+    assert ids(workspace, "pool") | ids(workspace, "test") == everyone
+    assert not ids(workspace, "pool") & ids(workspace, "test")
+    assert ids(workspace, "oracle") == ids(workspace, "pool")
+    assert ids(workspace, "labeled") < ids(workspace, "pool")
+
+
+def test_the_pool_holds_the_hash_of_every_image(workspace: Workspace) -> None:
+    store = images.opened(workspace.path("prepare", "images"))
+    for row in tables.read(workspace.path("prepare", "pool"), tables.POOL).slice(0, 50).to_pylist():
+        assert row["sha256"] == hashlib.sha256(store.take(np.array([row["id"]])).tobytes()).hexdigest()
+
+
+def test_no_file_but_oracle_test_and_the_first_labels_knows_a_label(workspace: Workspace) -> None:
+    assert tables.POOL.names == ["id", "sha256"]
+    assert set(json.loads(workspace.path("prepare", "dataset").read_text())) == {"task", "classes", "shape", "mean", "std"}
+
+
+def test_first_labels_are_the_truth(workspace: Workspace) -> None:
+    truth = {row["id"]: row["label"] for row in tables.read(workspace.path("prepare", "oracle"), tables.ORACLE).to_pylist()}
+    first = tables.read(workspace.path("prepare", "labeled"), tables.LABELED).to_pylist()
+    assert all(truth[row["id"]] == row["label"] and row["cycle"] == "init" for row in first)
+    assert len(first) == round(0.10 * len(truth))
+
+
+def test_another_strategy_starts_from_the_same_split_and_weights(workspace: Workspace) -> None:
+    before = [path.read_bytes() for path in workspace.outputs("prepare")]
+    workspace.change(**{"score.strategy": {"name": "entropy"}})
+    workspace.run("prepare")
+    assert [path.read_bytes() for path in workspace.outputs("prepare")] == before
+
+
+def test_another_seed_gives_another_split_and_other_weights(workspace: Workspace) -> None:
+    split, model = (workspace.path("prepare", name) for name in ("pool", "model"))
+    before = split.read_bytes(), model.read_bytes()
+    workspace.change(seed=1)
+    workspace.run("prepare")
+    assert split.read_bytes() != before[0]
+    assert model.read_bytes() != before[1]
+
+
+def test_a_start_below_one_per_class_is_warned_of(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    workspace.change(**{"prepare.start": 9})
+    with caplog.at_level(logging.WARNING):
+        workspace.run("prepare")
+    assert caplog.messages == ["prepare.start: 9 first labels for 10 classes: some classes start without an example"]
+    assert len(ids(workspace, "labeled")) == 9
+
+
+def test_a_start_of_one_per_class_is_not_warned_of(workspace: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    workspace.change(**{"prepare.start": 10})
+    workspace.run("prepare")
+    assert not caplog.messages
+
+
+def test_a_start_larger_than_the_pool_is_refused_before_anything_is_written(workspace: Workspace) -> None:
+    everyone = len(ids(workspace, "pool"))
+    for path in workspace.outputs("prepare"):
+        path.unlink()
+    workspace.change(**{"prepare.start": everyone + 1})
+    with pytest.raises(UserError) as refused:
+        workspace.run("prepare")
+    assert str(refused.value) == f"params.yaml: prepare.start: found {everyone + 1}, but the pool has only {everyone} images"
+    assert not any(path.exists() for path in workspace.outputs("prepare"))
+
+
+def test_a_pool_that_is_all_labelled_leaves_nothing_to_ask_for(workspace: Workspace) -> None:
+    workspace.change(**{"prepare.start": len(ids(workspace, "pool"))})
+    for name in ("prepare", "train", "score"):
+        workspace.run(name, None if name == "prepare" else "c1")
+    with pytest.raises(UserError, match="but only 0 of the pool are unlabelled"):
+        workspace.run("select", "c1")

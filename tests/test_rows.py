@@ -1,0 +1,118 @@
+"""Rows are views of the mapped file; opening reads nothing, taking copies just what was asked for."""
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from codline import images, outputs
+from codline.errors import DataError
+from codline.rows import Rows
+
+SHAPE = (3, 32, 32)
+IDS = np.array([1, 4, 5, 9, 30, 31])
+
+
+def stored(path: Path, count: int) -> Rows:
+    pixels = np.arange(count, dtype=np.uint8)[:, None, None, None] * np.ones(SHAPE, np.uint8)
+    images.write(path, np.arange(count), pixels)
+    return images.opened(path)
+
+
+@pytest.fixture(scope="module")
+def logits(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """Six rows in three chunks; each row holds its id."""
+    path = tmp_path_factory.mktemp("rows") / "outputs.arrow"
+    parts = [(ids, np.repeat(ids[:, None], 2, axis=1).astype(np.float32)) for ids in np.split(IDS, [3, 4])]
+    for _ in outputs.write(path, 2, "c1", parts):
+        pass
+    return outputs.opened(path, 2)
+
+
+def mappings(path: Path) -> list[range]:
+    """Where this process has mapped the file into its memory."""
+    lines = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(path))]
+    return [range(*(int(end, 16) for end in line.split("-"))) for line in lines]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells what is mapped where")
+def test_chunks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
+    path = tmp_path / "images.arrow"
+    rows = stored(path, images.BATCH + 10)
+    assert len(rows.chunks) == 2
+    for chunk in rows.chunks:
+        address = chunk.__array_interface__["data"][0]
+        assert any(address in mapped and address + chunk.nbytes - 1 in mapped for mapped in mappings(path))
+
+
+def test_iterating_hands_out_the_same_memory_every_time(tmp_path: Path) -> None:
+    rows = stored(tmp_path / "images.arrow", 50)
+    for (_, once), (_, again) in zip(rows, rows, strict=True):
+        assert np.shares_memory(once, again)
+        assert not once.flags.owndata
+        assert not once.flags.writeable
+
+
+def test_opening_takes_no_memory_for_the_images(tmp_path: Path) -> None:
+    path = tmp_path / "images.arrow"
+    size = stored(path, 8000).chunks[0].nbytes * 2
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    rows = images.opened(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(rows) == 8000
+    assert size > 20_000_000
+    assert peak < 1_000_000
+    assert pa.total_allocated_bytes() - before < 1_000_000
+
+
+def test_taking_copies_into_memory_that_torch_can_use_as_it_is(tmp_path: Path) -> None:
+    rows = stored(tmp_path / "images.arrow", 10)
+    taken = rows.take(np.array([7, 2]))
+    assert not any(np.shares_memory(taken, chunk) for chunk in rows.chunks)
+    tensor = torch.from_numpy(taken)
+    assert tensor.data_ptr() == taken.__array_interface__["data"][0]
+    assert tensor.shape == (2, *SHAPE)
+    assert tensor[:, 0, 0, 0].tolist() == [7, 2]
+
+
+@given(st.lists(st.sampled_from(IDS.tolist()), max_size=12))
+def test_rows_come_in_the_order_asked_for_across_chunks(logits: Rows, asked: list[int]) -> None:
+    taken = logits.take(np.array(asked, np.int64))
+    assert taken.shape == (len(asked), 2)
+    assert taken[:, 1].tolist() == asked
+
+
+@given(st.integers(-5, 40).filter(lambda i: i not in IDS), st.lists(st.sampled_from(IDS.tolist()), max_size=3))
+def test_an_id_that_is_not_there_is_named(logits: Rows, missing: int, others: list[int]) -> None:
+    with pytest.raises(DataError, match=f"outputs.arrow: has no row with id {missing}$"):
+        logits.take(np.array([*others, missing], np.int64))
+
+
+def test_ids_and_chunks_stay_together(logits: Rows) -> None:
+    assert [ids.tolist() for ids, _ in logits] == [[1, 4, 5], [9], [30, 31]]
+    assert all((chunk[:, 0] == ids).all() for ids, chunk in logits)
+    assert logits.metadata == {"cycle": "c1"}
+
+
+def test_a_file_without_rows_can_be_opened(tmp_path: Path) -> None:
+    for _ in outputs.write(tmp_path / "outputs.arrow", 4, "init", []):
+        pass
+    rows = outputs.opened(tmp_path / "outputs.arrow", 4)
+    assert len(rows) == 0
+    assert rows.take(np.empty(0, np.int64)).shape == (0, 4)
+
+
+def test_outputs_of_another_number_of_classes_are_refused(logits: Rows) -> None:
+    with pytest.raises(DataError, match="expected columns"):
+        outputs.opened(logits.path, 3)
+
+
+def test_an_arrow_file_without_a_shape_holds_no_images(logits: Rows) -> None:
+    with pytest.raises(DataError, match="expected images with their shape"):
+        images.opened(logits.path)

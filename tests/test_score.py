@@ -1,0 +1,89 @@
+"""score: cyclic output discrepancy, computed a second time by hand from the two models' files."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from codline import tables
+from codline.models.small_cnn import SmallCnn
+from tests.workspace import Workspace
+
+
+def all_images(workspace: Workspace) -> tuple[np.ndarray, torch.Tensor]:
+    """Ids and standardised images, read with pyarrow alone."""
+    facts = json.loads(workspace.path("score", "dataset", "c2").read_text())
+    table = pa.ipc.open_file(workspace.path("score", "images", "c2")).read_all()
+    pixels = np.array(table["image"].to_pylist(), np.float32).reshape(-1, *facts["shape"]) / 255
+    return table["id"].to_numpy(), torch.from_numpy((pixels - np.float32(facts["mean"])) / np.float32(facts["std"]))
+
+
+def probs(workspace: Workspace, cycle: str, images: torch.Tensor) -> np.ndarray:
+    """One forward of one batch, through a network filled from the model's file."""
+    network = SmallCnn(width=workspace.wiring.params["prepare"]["model"]["width"]).build(10, tuple(images.shape[1:]))
+    network.load_state_dict(load_file(workspace.path("train", "model", cycle)))
+    with torch.no_grad():
+        outputs: np.ndarray = network.eval()(images).double().softmax(1).numpy()
+    return outputs
+
+
+def unlabeled(workspace: Workspace) -> np.ndarray:
+    pool = tables.read(workspace.path("score", "pool", "c2"), tables.POOL)["id"].to_pylist()
+    labeled = tables.read(workspace.path("score", "labeled", "c2"), tables.LABELED)["id"].to_pylist()
+    return np.array(sorted(set(pool) - set(labeled)))
+
+
+def test_cod_is_what_two_models_and_a_norm_give_by_hand(workspace: Workspace) -> None:
+    everyone, images = all_images(workspace)
+    ids = unlabeled(workspace)
+    images = images[np.searchsorted(everyone, ids)]
+    moved = np.sqrt(((probs(workspace, "c2", images) - probs(workspace, "c1", images)) ** 2).sum(1))
+
+    found = tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)
+    assert found["id"].to_numpy().tolist() == ids.tolist()
+    assert found["score"].to_numpy() == pytest.approx(moved, abs=1e-6)
+
+    asked = tables.read(workspace.path("select", "query", "c2"), tables.QUERY)["id"].to_pylist()
+    assert asked == sorted(ids, key=lambda i: -moved[np.searchsorted(ids, i)])[: len(asked)]
+
+
+def test_the_first_cycle_measures_against_the_untrained_model_and_wants_the_smallest(workspace: Workspace) -> None:
+    workspace.change(**{"score.strategy": {"name": "cod", "first_cycle": "smallest"}})
+    workspace.run("score", "c1")
+    everyone, images = all_images(workspace)
+    found = tables.read(workspace.path("score", "scores", "c1"), tables.SCORES)
+    images = images[np.searchsorted(everyone, found["id"].to_numpy())]
+    untrained = SmallCnn(width=4).build(10, (1, 8, 8))
+    untrained.load_state_dict(load_file(workspace.path("prepare", "model")))
+    with torch.no_grad():
+        before = untrained.eval()(images).double().softmax(1).numpy()
+    assert found["score"].to_numpy() == pytest.approx(-np.linalg.norm(probs(workspace, "c1", images) - before, axis=1), abs=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [7, 64, 100, 1024])
+def test_scores_and_outputs_are_the_same_bytes_for_every_batch_size(workspace: Workspace, batch_size: int) -> None:
+    expected = [path.read_bytes() for path in workspace.outputs("score", "c2")]
+    workspace.change(**{"score.batch_size": batch_size})
+    workspace.run("score", "c2")
+    outputs, scores = workspace.outputs("score", "c2")
+    assert scores.read_bytes() == expected[1]
+    assert pa.ipc.open_file(outputs).read_all().combine_chunks().equals(pa.ipc.open_file(pa.py_buffer(expected[0])).read_all().combine_chunks())
+
+
+def test_random_scores_differ_from_cycle_to_cycle_and_not_from_run_to_run(workspace: Workspace) -> None:
+    workspace.change(**{"score.strategy": {"name": "random"}})
+    for cycle in ("c1", "c2"):
+        workspace.run("score", cycle)
+    first, second = (tables.read(workspace.path("score", "scores", cycle), tables.SCORES)["score"].to_numpy() for cycle in ("c1", "c2"))
+    assert not np.isin(second, first).any()
+    workspace.run("score", "c2")
+    assert np.array_equal(tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)["score"].to_numpy(), second)
+
+
+def test_outputs_say_which_cycle_they_are_of(workspace: Workspace) -> None:
+    for cycle, argument in (("c1", "previous"), ("c2", "previous"), ("c2", "outputs")):
+        schema = pa.ipc.open_file(workspace.path("score", argument, cycle)).schema
+        assert tables.metadata(schema) == {"cycle": {"c1previous": "init", "c2previous": "c1", "c2outputs": "c2"}[cycle + argument]}

@@ -1,0 +1,34 @@
+"""Random streams with names: repeatable, and each its own."""
+
+import numpy as np
+from hypothesis import given, strategies as st
+
+from codline import seeding
+
+STREAMS = [("split",), ("init",), *((name, cycle) for name in ("training", "selection", "annotator") for cycle in ("c1", "c2", "c12"))]
+names = st.lists(st.text("abc123", min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def test_the_streams_of_a_campaign_differ_from_one_another_and_between_seeds() -> None:
+    derived = {seeding.derive(seed, *stream) for seed in range(20) for stream in STREAMS}
+    assert len(derived) == 20 * len(STREAMS)
+
+
+@given(st.integers(0, 2**63), names)
+def test_the_same_seed_and_name_give_the_same_numbers(seed: int, name: list[str]) -> None:
+    assert np.array_equal(seeding.stream(seed, *name).random(4), seeding.stream(seed, *name).random(4))
+
+
+@given(st.integers(0, 2**63), names, st.integers(0, 2**63), names)
+def test_another_seed_or_name_gives_other_numbers(seed: int, name: list[str], other_seed: int, other: list[str]) -> None:
+    same = (seed, name) == (other_seed, other)
+    assert (seeding.derive(seed, *name) == seeding.derive(other_seed, *other)) == same
+
+
+@given(st.integers(0, 2**63), names)
+def test_a_derived_seed_fits_what_numpy_and_torch_take(seed: int, name: list[str]) -> None:
+    assert 0 <= seeding.derive(seed, *name) < 2**63
+
+
+def test_a_seed_means_the_same_on_every_machine() -> None:
+    assert seeding.derive(0, "split") == 374788079615300020

@@ -1,0 +1,55 @@
+"""Each strategy on a pool small enough to know the answer."""
+
+import numpy as np
+import pytest
+
+from codline.strategies.base import Pool
+from codline.strategies.cod import Cod
+from codline.strategies.entropy import Entropy
+from codline.strategies.least_confidence import LeastConfidence
+from codline.strategies.margin import Margin
+from codline.strategies.random import Random
+
+RNG = np.random.default_rng(0)
+SURE, TORN, EVEN = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]
+
+
+def pool_of(now: list[list[float]], before: list[list[float]] | None = None, *, first_cycle: bool = False) -> Pool:
+    return Pool(np.arange(len(now)), np.array(now), np.array(before or now), first_cycle)
+
+
+def test_entropy_wants_the_most_evenly_spread() -> None:
+    assert Entropy().scores(pool_of([SURE, TORN, EVEN]), RNG) == pytest.approx([0, np.log(2), np.log(3)])
+
+
+def test_margin_wants_the_smallest_gap_between_the_two_likeliest() -> None:
+    assert Margin().scores(pool_of([SURE, TORN, [0.2, 0.7, 0.1]]), RNG) == pytest.approx([-1, 0, -0.5])
+
+
+def test_least_confidence_wants_the_least_likely_favourite() -> None:
+    assert LeastConfidence().scores(pool_of([SURE, TORN, EVEN]), RNG) == pytest.approx([0, 1 / 2, 2 / 3])
+
+
+def test_cod_wants_what_moved_most_since_the_last_cycle() -> None:
+    pool = pool_of([SURE, TORN, SURE], [SURE, SURE, [0.0, 1.0, 0.0]])
+    assert Cod().scores(pool, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
+
+
+@pytest.mark.parametrize(("rule", "sign"), [("largest", 1), ("smallest", -1)])
+def test_cod_takes_its_first_cycle_the_way_it_is_told(rule: str, sign: int) -> None:
+    pool = pool_of([SURE, TORN], [EVEN, EVEN], first_cycle=True)
+    strategy = Cod.model_validate({"first_cycle": rule})
+    assert strategy.scores(pool, RNG) == pytest.approx([sign * np.sqrt(2 / 3), sign * np.sqrt(1 / 6)])
+
+
+def test_cod_can_abstain_in_its_first_cycle_alone() -> None:
+    strategy = Cod(first_cycle="random")
+    drawn = strategy.scores(pool_of([SURE, SURE], first_cycle=True), np.random.default_rng(1))
+    assert drawn == pytest.approx(np.random.default_rng(1).random(2))
+    assert strategy.scores(pool_of([SURE, SURE]), RNG) == pytest.approx([0, 0])
+
+
+def test_random_asks_the_generator_alone() -> None:
+    first, second = (Random().scores(pool_of(rows), np.random.default_rng(7)) for rows in ([SURE, SURE], [EVEN, TORN]))
+    assert np.array_equal(first, second)
+    assert first[0] != first[1]

@@ -1,0 +1,143 @@
+"""Tables are checked where they are written and where they are read; broken files are said to be broken."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from codline import images, outputs, tables
+from codline.errors import DataError
+
+SCHEMAS = {name: value for name, value in vars(tables).items() if isinstance(value, pa.Schema)}
+
+
+def scores(count: int = 5) -> pa.Table:
+    return pa.table([np.arange(count), np.linspace(0, 1, count)], schema=tables.SCORES)
+
+
+def labeled(count: int = 50) -> pa.Table:
+    return pa.table([np.arange(count), np.zeros(count, np.int32), ["init"] * count], schema=tables.LABELED)
+
+
+def write_images(path: Path) -> None:
+    images.write(path, np.arange(20), np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4), np.uint8))
+
+
+def write_outputs(path: Path) -> None:
+    for _ in outputs.write(path, 3, "c1", [(np.arange(9), np.ones((9, 3), np.float32))]):
+        pass
+
+
+READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
+    "parquet": (lambda path: tables.write(labeled(), tables.LABELED, path), lambda path: tables.read(path, tables.LABELED).to_pylist()),
+    "images": (write_images, lambda path: images.opened(path).take(np.arange(20))),
+    "outputs": (write_outputs, lambda path: outputs.opened(path, 3).take(np.arange(9))),
+}
+each_reader = pytest.mark.parametrize(("write", "read"), READERS.values(), ids=READERS)
+
+
+def test_a_table_comes_back_as_it_was(tmp_path: Path) -> None:
+    tables.write(scores(), tables.SCORES, tmp_path / "scores.parquet")
+    assert tables.read(tmp_path / "scores.parquet", tables.SCORES).equals(scores())
+
+
+def test_a_table_is_the_same_bytes_every_time(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        tables.write(scores(1000), tables.SCORES, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_csv_comes_back_as_it_was(tmp_path: Path) -> None:
+    curve = pa.Table.from_pylist([{"epoch": 1, "learning_rate": 0.1, "task_loss": 1 / 3, "unsupervised_loss": 0.0, "accuracy": 0.5}], schema=tables.TRAINING)
+    tables.write_csv(curve, tables.TRAINING, tmp_path / "training.csv")
+    assert tables.read_csv(tmp_path / "training.csv", tables.TRAINING).equals(curve)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_schema_refuses_a_table_of_another_shape_on_writing(tmp_path: Path, name: str) -> None:
+    other = pa.table({"something": [1]})
+    for write in (tables.write, tables.write_csv):
+        with pytest.raises(DataError, match=r"out: expected columns \(\w+ .*\), found \(something int64\)"):
+            write(other, SCHEMAS[name], tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_schema_refuses_a_table_of_another_shape_on_reading(tmp_path: Path, name: str) -> None:
+    pq.write_table(pa.table({"something": [1]}), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"in.parquet: expected columns \(\w+ .*\), found \(something int64\)"):
+        tables.read(tmp_path / "in.parquet", SCHEMAS[name])
+    (tmp_path / "in.csv").write_text("something\n1\n")
+    with pytest.raises(DataError, match=r"in.csv: expected columns"):
+        tables.read_csv(tmp_path / "in.csv", SCHEMAS[name])
+
+
+def test_the_right_names_with_the_wrong_types_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "score": [1]}), tmp_path / "in.parquet")
+    with pytest.raises(DataError) as refused:
+        tables.read(tmp_path / "in.parquet", tables.SCORES)
+    assert str(refused.value).endswith("in.parquet: expected columns (id int64, score double), found (id int64, score int64)")
+    assert refused.value.exit_code == 3
+
+
+def test_an_empty_value_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "label": pa.array([3, None], pa.int32())}), tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"in\.parquet: column label has 1 empty values, expected none"):
+        tables.read(tmp_path / "in.parquet", tables.ORACLE)
+
+
+@each_reader
+def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path, write: Callable[[Path], None], read: Callable[[Path], object]) -> None:
+    write(tmp_path / "whole")
+    data = (tmp_path / "whole").read_bytes()
+    for length in {*range(0, len(data), 61), len(data) - 1}:
+        path = tmp_path / str(length)
+        path.write_bytes(data[:length])
+        with pytest.raises(DataError, match=f"{length}: corrupt or truncated"):
+            read(path)
+
+
+@each_reader
+@settings(max_examples=60)
+@given(places=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=3))
+def test_flipped_bytes_are_refused_or_harmless(
+    tmp_path_factory: pytest.TempPathFactory, write: Callable[[Path], None], read: Callable[[Path], object], places: list[tuple[float, int]]
+) -> None:
+    """Where nothing guards a byte (a pixel), the file still reads; but nothing may crash or be called a bug of ours."""
+    path = tmp_path_factory.mktemp("flipped") / "file"
+    write(path)
+    data = bytearray(path.read_bytes())
+    for share, flip in places:
+        data[int(share * len(data))] ^= flip
+    path.write_bytes(data)
+    with suppress(DataError):
+        read(path)
+
+
+def test_a_flipped_label_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "labeled.parquet"
+    tables.write(labeled(), tables.LABELED, path)
+    start = pq.ParquetFile(path).metadata.row_group(0).column(1).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[start + pq.ParquetFile(path).metadata.row_group(0).column(1).total_compressed_size - 1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="corrupt or truncated"):
+        tables.read(path, tables.LABELED)
+
+
+@pytest.mark.parametrize("read", [lambda path: tables.read(path, tables.POOL), lambda path: tables.read_csv(path, tables.CURVE), tables.mapped])
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    with pytest.raises(DataError, match="none: not found"):
+        read(tmp_path / "none")
+
+
+def test_a_stream_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), tables.stream(tmp_path / "out.arrow", tables.ORACLE) as writer:
+        writer.write_batch(pa.record_batch([[1], pa.array([2], pa.int32())], schema=tables.ORACLE))
+        raise KeyError
+    assert not list(tmp_path.iterdir())

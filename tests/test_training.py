@@ -1,0 +1,226 @@
+"""Training is exact: the same bytes in one go, resumed after a kill, or in another process."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from codline.checkpoints import Checkpoint
+from codline.errors import TrainingError
+from codline.inference import Normalize
+from codline.models.base import Network
+from codline.training import Examples, Progress, Recipe, fit
+from codline.weights import read_tensors
+from tests.workspace import Workspace
+
+EPOCHS = 5
+OBJECTIVES: dict[str, dict[str, Any]] = {"none": {"name": "none"}, "ema": {"name": "ema", "weight": 0.5, "decay": 0.9}}
+SOME = Progress(3, {"network.weight": torch.ones(100)}, [{"epoch": 3}])
+each_objective = pytest.mark.parametrize("objective", OBJECTIVES)
+
+
+def recipe(kind: str = "ema", **changes: Any) -> Recipe:
+    settings = {
+        "epochs": EPOCHS,
+        "batch_size": 8,
+        "learning_rate": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 5e-4,
+        "decay_at": 0.8,
+        "decay_by": 0.1,
+        "start_from": "previous",
+        "augment": {"crop": 1, "flip": True},
+        "objective": OBJECTIVES[kind],
+    }
+    return Recipe.model_validate(settings | changes)
+
+
+def network() -> Network:
+    """With all that carries state: batch-norm statistics, and dropout, which draws from torch's own stream."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten())
+        return Network(body, nn.Linear(4 * 4 * 4, 3))
+
+
+def examples() -> Examples:
+    pixels = np.random.default_rng(0).integers(0, 256, (60, 1, 6, 6), np.uint8)
+    labels = np.random.default_rng(1).integers(0, 3, 25, np.int32)
+    return Examples(pixels.__getitem__, np.arange(25), labels, np.arange(25, 60), Normalize([0.5], [0.3], torch.device("cpu")))
+
+
+def trained(how: Recipe, resume: Progress | None = None, on_epoch: Callable[[Progress], None] = lambda _: None) -> tuple[bytes, Progress]:
+    """Every weight as bytes, and the progress at the end."""
+    net = network()
+    done = fit(net, examples(), how, seed=7, resume=resume, on_epoch=on_epoch)
+    return b"".join(value.numpy().tobytes() for value in net.state_dict().values()), done
+
+
+@cache
+def trained_in_one_go(objective: str) -> tuple[bytes, Progress]:
+    return trained(recipe(objective))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Checkpoint]:
+    """The checkpoint of a training with one input file and these settings."""
+    monkeypatch.setenv("CODLINE_SCRATCH", str(tmp_path / "scratch"))
+    (tmp_path / "labeled").write_text("labels")
+    return lambda **settings: Checkpoint([tmp_path / "labeled"], **settings)
+
+
+class KilledError(Exception):
+    pass
+
+
+@each_objective
+@pytest.mark.parametrize("epoch", range(1, EPOCHS + 1))
+def test_killed_after_any_epoch_and_resumed_gives_the_same_bytes(checkpoint: Callable[..., Checkpoint], objective: str, epoch: int) -> None:
+    how = recipe(objective)
+    unbroken, whole = trained_in_one_go(objective)
+    saved = checkpoint(params=how.model_dump())
+
+    def killed(progress: Progress) -> None:
+        saved.write(progress)
+        if progress.epoch == epoch:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        trained(how, on_epoch=killed)
+    torch.manual_seed(12345)  # whatever happened in between must not matter
+    resume = checkpoint(params=how.model_dump()).read()
+    assert resume is not None
+    assert resume.epoch == epoch
+    resumed, rest = trained(how, resume=resume)
+    assert resumed == unbroken
+    assert rest.curve == whole.curve
+    assert rest.tensors.keys() == whole.tensors.keys()
+    assert all(torch.equal(rest.tensors[key], whole.tensors[key]) for key in whole.tensors)
+
+
+@each_objective
+def test_the_same_seed_trains_to_the_same_bytes(objective: str) -> None:
+    assert trained(recipe(objective))[0] == trained(recipe(objective))[0]
+
+
+def test_every_part_of_the_recipe_matters() -> None:
+    plain = trained(recipe())[0]
+    changes: list[dict[str, Any]] = [
+        {"batch_size": 9},
+        {"learning_rate": 0.06},
+        {"momentum": 0.8},
+        {"weight_decay": 0.0},
+        {"decay_at": 0.5},
+        {"decay_by": 0.5},
+        {"augment": {"crop": 0, "flip": True}},
+        {"augment": {"crop": 1, "flip": False}},
+        {"objective": OBJECTIVES["none"]},
+        {"objective": OBJECTIVES["ema"] | {"decay": 0.1}},
+    ]
+    assert len({plain, *(trained(recipe(**change))[0] for change in changes)}) == len(changes) + 1
+
+
+def test_the_learning_rate_falls_after_four_fifths_of_the_epochs() -> None:
+    _, done = trained(recipe(epochs=10))
+    assert [row["learning_rate"] for row in done.curve] == pytest.approx([0.05] * 8 + [0.005] * 2)
+    assert [row["epoch"] for row in done.curve] == list(range(1, 11))
+
+
+def test_the_task_loss_falls_and_the_unsupervised_one_is_counted() -> None:
+    with_ema, without = (trained(recipe(name, epochs=20, augment={}))[1].curve for name in ("ema", "none"))
+    assert with_ema[-1]["task_loss"] < with_ema[0]["task_loss"] / 2
+    assert with_ema[0]["unsupervised_loss"] > 0
+    assert all(row["unsupervised_loss"] == 0 for row in without)
+
+
+def test_labelled_images_alone_are_enough() -> None:
+    net = network()
+    few = examples()
+    alone = Examples(few.take, few.labeled, few.labels, np.empty(0, np.int64), few.normalize)
+    assert fit(net, alone, recipe("ema"), seed=7, resume=None, on_epoch=lambda _: None).epoch == EPOCHS
+
+
+def test_a_loss_that_is_not_a_number_stops_training_and_keeps_the_last_good_checkpoint(checkpoint: Callable[..., Checkpoint]) -> None:
+    saved = checkpoint(params="diverging")
+    how = recipe("none", epochs=40, learning_rate=1e7, weight_decay=1.0, batch_size=25)
+    with pytest.raises(TrainingError) as stopped:
+        trained(how, on_epoch=saved.write)
+    kept = saved.read()
+    assert kept is not None
+    assert 1 <= kept.epoch < how.epochs
+    assert str(stopped.value).startswith(f"training diverged in epoch {kept.epoch + 1} of 40: the loss is ")
+    assert str(stopped.value).endswith("; lower train.learning_rate (now 10000000.0)")
+    assert stopped.value.exit_code == 4
+    assert all(value.isfinite().all() for key, value in kept.tensors.items() if key.startswith("network."))
+
+
+def test_weights_that_break_in_the_last_step_are_not_kept_either(checkpoint: Callable[..., Checkpoint]) -> None:
+    saved = checkpoint(params="one step")
+    with pytest.raises(TrainingError):
+        trained(recipe("none", epochs=1, batch_size=25, learning_rate=1e38, weight_decay=1e10), on_epoch=saved.write)
+    assert saved.read() is None
+
+
+@pytest.mark.parametrize("change", [{"params": {"epochs": 6}}, {"seed": 1}, {"cycle": "c2"}, {"compute": {"threads": 2}}])
+def test_a_checkpoint_of_other_settings_is_never_resumed(checkpoint: Callable[..., Checkpoint], change: dict[str, Any]) -> None:
+    settings = {"params": {"epochs": 5}, "seed": 0, "cycle": "c1", "compute": {"threads": 1}}
+    checkpoint(**settings).write(SOME)
+    assert checkpoint(**settings).read() is not None
+    assert checkpoint(**settings | change).read() is None
+
+
+def test_a_checkpoint_of_other_inputs_is_never_resumed(checkpoint: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    checkpoint(seed=0).write(SOME)
+    (tmp_path / "labeled").write_text("other labels")
+    assert checkpoint(seed=0).read() is None
+
+
+def test_a_broken_checkpoint_is_as_good_as_none(checkpoint: Callable[..., Checkpoint]) -> None:
+    saved = checkpoint(seed=0)
+    saved.write(SOME)
+    saved.path.write_bytes(saved.path.read_bytes()[:-100])
+    assert saved.read() is None
+
+
+def test_only_the_checkpoints_of_the_last_trainings_are_kept(checkpoint: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    for seed in range(6):
+        checkpoint(seed=seed).write(SOME)
+    assert len(list((tmp_path / "scratch" / "checkpoints").iterdir())) == 3
+    assert checkpoint(seed=5).read() is not None
+
+
+def test_train_killed_in_the_middle_and_run_again_writes_the_same_bytes(workspace: Workspace) -> None:
+    outs = workspace.outputs("train", "c2")
+    expected = [path.read_bytes() for path in outs]
+    with pytest.MonkeyPatch.context() as patch:
+        write = Checkpoint.write
+
+        def killed(self: Checkpoint, progress: Progress) -> None:
+            write(self, progress)
+            if progress.epoch == 2:
+                raise KilledError
+
+        patch.setattr(Checkpoint, "write", killed)
+        for path in outs:
+            path.unlink()
+        with pytest.raises(KilledError):
+            workspace.run("train", "c2")
+    assert not any(path.exists() for path in outs)
+    (kept,) = Path(".codline/checkpoints").glob("*/*")
+    assert read_tensors(kept)[1]["epoch"] == 2
+    workspace.run("train", "c2")
+    assert [path.read_bytes() for path in outs] == expected
+
+
+def test_training_in_another_process_gives_the_same_bytes(workspace: Workspace) -> None:
+    outs = workspace.outputs("train", "c1")
+    expected = [path.read_bytes() for path in outs]
+    for path in outs:
+        path.unlink()
+    assert workspace.command("train", "c1").returncode == 0
+    assert [path.read_bytes() for path in outs] == expected
