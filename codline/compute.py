@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,20 @@ import torch
 from codline.errors import UserError
 from codline.params import Compute
 
-# oneDNN, MKL and torch's own kernels each choose their code by the CPU they find. Told the same, they choose the same.
+# torch's own kernels, oneDNN and MKL each choose their code by the CPU they find. Told the same, they choose the same.
+# MKL heeds AVX2 on Intel's CPUs alone; COMPATIBLE holds on all, and costs little: MKL multiplies the last layer here, oneDNN does the rest.
+# numpy chooses when it is imported, so it is told in stages/__init__.py.
 PINS = {
     "native": {},
-    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "AVX2,STRICT"},
+    "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "COMPATIBLE"},
     "baseline": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
 }
 
 
 def configure(compute: Compute) -> torch.device:
     """Call before the first tensor operation: the libraries read their settings once."""
+    if compute.instructions == "avx2" and lacks_avx2():
+        raise UserError("params.yaml: compute.instructions: found 'avx2', but this CPU has no AVX2; expected 'baseline' or 'native'")
     os.environ.update(PINS[compute.instructions])
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may not repeat itself
     torch.set_num_threads(compute.threads)
@@ -37,17 +42,31 @@ def device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def lacks_avx2() -> bool:
+    """Only x86 CPUs can lack it: on others the pins say nothing."""
+    return platform.machine() in ("x86_64", "AMD64") and not torch.cpu._is_avx2_supported()
+
+
 def fingerprint() -> dict[str, Any]:
     """What bits may depend on: recorded with the demo's results, and shown by `codline doctor`."""
+    build = torch.__config__.show()
     return {
         "cpu": cpu_model(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "onednn": found(r"MKL-DNN v(\S+)", build),
+        "mkl": found(r"Math Kernel Library Version ([\d.]+)", build),
+        "libc": " ".join(platform.libc_ver()).strip() or "none",  # numpy takes exp and log from it
         "machine": platform.machine(),
         "system": platform.system(),
         "python": ".".join(platform.python_version_tuple()[:2]),
         "torch": torch.__version__,
         "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
     }
+
+
+def found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1] if match else "none"
 
 
 def cpu_model() -> str:

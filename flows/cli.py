@@ -152,11 +152,8 @@ def doctor() -> None:
 def setup() -> None:
     """Make what Prefect and MLflow need, once: called by make."""
     Path(".prefect").mkdir(exist_ok=True)
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    jobs = [
-        subprocess.Popen([sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"], **quiet),
-        subprocess.Popen([sys.executable, "-m", "codline.tracking", "init"], **quiet),
-    ]
+    commands = [["prefect", "server", "database", "upgrade", "-y"], ["codline.tracking", "init"]]
+    jobs = [subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in commands]
     if any([job.wait() for job in jobs]):  # a list: both are waited for
         raise CodlineError("the databases of Prefect and MLflow could not be made; see what `prefect server database upgrade` says")
     scratch.root().mkdir(exist_ok=True)

@@ -39,7 +39,9 @@ def listen(stage: str, outcome: str, seconds: float) -> None:
 def live() -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
     """Two bars: the campaign's stages, and what the running stage says of itself."""
     _finished.clear()
-    with Progress(SpinnerColumn(), TextColumn("{task.description}", justify="left"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn(), console=console) as bars:
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}", justify="left"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn(), console=console
+    ) as bars:
         campaign = bars.add_task("campaign", total=len(Wiring().names()), count="")
         stage = bars.add_task("", total=None, count="")
         over = threading.Event()
@@ -114,7 +116,7 @@ def found(path: Path) -> dict[str, Any] | None:
 
 
 def farewell(first: str) -> None:
-    say(f"{first} Look at {Wiring().path('report', 'report') / 'index.html'}; `codline ui` shows MLflow and Prefect; `dvc metrics show` and `dvc plots show` the rest.")
+    say(f"{first} Look at {Wiring().path('report', 'report') / 'index.html'}; `codline ui` shows MLflow and Prefect.")
 
 
 def say(sentence: str) -> None:

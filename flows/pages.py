@@ -15,6 +15,8 @@ from codline import scratch
 from codline.files import read_json
 from codline.wiring import Wiring
 
+MLFLOW = "http://127.0.0.1:5017"  # where `codline ui` shows it
+
 
 def finished(wiring: Wiring) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cycles that have been evaluated, with their metrics."""
@@ -37,11 +39,19 @@ def cycle(name: str) -> None:
             picture = scratch.root() / "gallery" / f"{name}.png"
             subprocess.run([sys.executable, "-m", "codline.sheets", name, str(picture)], check=True, capture_output=True)
             data = base64.b64encode(picture.read_bytes()).decode()
-            create_markdown_artifact(f"![what {name} asks for](data:image/png;base64,{data})", key=f"query-{name}", description=f"The query of {name}, most wanted first")
-        note = scratch.read_note("mlflow", name)
+            create_markdown_artifact(
+                f"![what {name} asks for](data:image/png;base64,{data})", key=f"query-{name}", description=f"The query of {name}, most wanted first"
+            )
+        note = scratch.read_note("runs", name)
         if note is not None:
-            base = os.environ.get("CODLINE_MLFLOW_UI", "http://127.0.0.1:5017")
-            create_link_artifact(f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}", "MLflow run", key=f"mlflow-{name}", description=f"{name} in MLflow (codline ui)")
+            store = os.environ.get("MLFLOW_TRACKING_URI", "")
+            base = store if store.startswith("http") else MLFLOW
+            create_link_artifact(
+                f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}",
+                "MLflow run",
+                key=f"mlflow-{name}",
+                description=f"{name} in MLflow (codline ui)",
+            )
 
 
 @contextlib.contextmanager

@@ -44,8 +44,12 @@ def local() -> Iterator[str]:
         return
     port = urlsplit(api).port or 4200
     if taken(port):
-        raise BusyError(f"port {port} is in use, but not by a Prefect server; stop what listens there or set PREFECT_API_URL to http://127.0.0.1:<another port>/api")
-    with subprocess.Popen([sys.executable, "-m", "flows.server", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        raise BusyError(
+            f"port {port} is in use, but not by a Prefect server; stop what listens there or set PREFECT_API_URL to http://127.0.0.1:<another port>/api"
+        )
+    with subprocess.Popen(
+        [sys.executable, "-m", "flows.server", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         try:
             wait(api, process)
             yield api

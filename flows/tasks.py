@@ -5,14 +5,14 @@ import contextvars
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 from prefect import Task, get_run_logger, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas import TaskRun
+from prefect.client.schemas import State, TaskRun
 from prefect.exceptions import MissingContextError
-from prefect.states import State
 from prefect.tasks import exponential_backoff
 
 from codline import scratch
@@ -80,7 +80,7 @@ def progress(full: str) -> Iterator[None]:
 
 
 def follow(full: str, over: threading.Event) -> None:
-    artifact = None
+    artifact: UUID | None = None
     shown = -1.0
     while not over.wait(0.5):
         note = scratch.read_note("progress", full)
@@ -88,7 +88,8 @@ def follow(full: str, over: threading.Event) -> None:
             continue
         with contextlib.suppress(Exception):  # a page that cannot be drawn must not stop the work
             if artifact is None:
-                artifact = create_progress_artifact(share, key=full.replace("@", "-"), description=f"{full}: {note['unit']}s of {note['total']}")
+                name = f"{full}: {note['total']} {note['unit']}"
+                artifact = cast(UUID, create_progress_artifact(share, key=full.replace("@", "-"), description=name))  # typed for asynchronous callers too
             else:
                 update_progress_artifact(artifact, share)
             shown = share

@@ -45,7 +45,9 @@ def held() -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 file.seek(0)
-                raise BusyError(f"another campaign (process {file.read().strip() or 'unknown'}) is running in this directory; wait for it or stop it") from error
+                raise BusyError(
+                    f"another campaign (process {file.read().strip() or 'unknown'}) is running in this directory; wait for it or stop it"
+                ) from error
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -112,7 +114,8 @@ def put(document: Any, path: list[str], value: Any, key: str) -> None:
 
 def checked(path: Path = PARAMS) -> None:
     """Have every stage check its section, in a process of its own: flows do not load torch. Seconds, so the last verdict is kept."""
-    facts = {"digest": hashlib.sha256(b"".join(p.read_bytes() for p in [path, *sorted(Path("codline").rglob("*.py")), *sorted(Path("stages").glob("*.py"))])).hexdigest()}
+    files = [path, *sorted(Path("codline").rglob("*.py")), *sorted(Path("stages").glob("*.py"))]
+    facts = {"digest": hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()}
     if scratch.read_note("checked", "params") == facts:
         return
     done = subprocess.run([sys.executable, "-m", "stages", str(path)], capture_output=True, text=True, check=False)

@@ -63,7 +63,7 @@ def resolved(stage: Callable[..., None], arguments: dict[str, Any]) -> dict[str,
     for name, kind in hints(stage).items():
         if kind is In and not arguments[name].exists():
             raise DataError(f"{arguments[name]}: not found; it is made by an earlier stage: run dvc repro")
-    shared = {
+    shared: dict[str, Callable[[], Any]] = {
         "params": lambda: params.section(raw, stage.__name__, hints(stage)["params"]),
         "seed": lambda: params.seed(raw),
         "compute": lambda: params.section(raw, "compute", params.Compute),

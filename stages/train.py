@@ -33,7 +33,7 @@ def train(
         network = before.spec.initial(before.classes, before.shape, seeding.derive(seed, "init"))
     saved = checkpoints.Checkpoint([dataset, pool, labeled, previous], params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
 
-    with bar(f"train@{cycle}", "epoch", params.epochs) as advance:
+    with bar(f"train@{cycle}", "epochs", params.epochs) as advance:
 
         def on_epoch(progress: Progress) -> None:
             saved.write(progress)

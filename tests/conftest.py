@@ -15,7 +15,10 @@ settings.load_profile("exact")
 
 
 def pytest_configure() -> None:
-    """Fix threads and instructions before the first tensor is touched: later, torch no longer listens."""
+    """Fix threads and instructions before the first tensor is touched: later, torch no longer listens.
+
+    What numpy has to be told, it was told when tests.workspace imported a stage.
+    """
     from codline.compute import configure
     from codline.params import Compute
 

@@ -1,5 +1,6 @@
 """Tables are checked where they are written and where they are read; broken files are said to be broken."""
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -119,15 +120,32 @@ def test_flipped_bytes_are_refused_or_harmless(
         read(path)
 
 
-def test_a_flipped_label_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "labeled.parquet"
-    tables.write(labeled(), tables.LABELED, path)
-    start = pq.ParquetFile(path).metadata.row_group(0).column(1).data_page_offset
-    data = bytearray(path.read_bytes())
-    data[start + pq.ParquetFile(path).metadata.row_group(0).column(1).total_compressed_size - 1] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DataError, match="corrupt or truncated"):
-        tables.read(path, tables.LABELED)
+def test_a_flipped_bit_in_a_table_is_noticed_wherever_it_lies(tmp_path: Path) -> None:
+    """Random numbers do not compress: without a checksum a flipped bit would just be another score."""
+    path = tmp_path / "scores.parquet"
+    noise = pa.table([np.arange(500), np.random.default_rng(0).random(500)], schema=tables.SCORES)
+    tables.write(noise, tables.SCORES, path)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    start = column.dictionary_page_offset or column.data_page_offset
+    whole = path.read_bytes()
+    for place in range(start, start + column.total_compressed_size, 97):
+        data = bytearray(whole)
+        data[place] ^= 1
+        path.write_bytes(data)
+        with suppress(DataError):
+            assert tables.read(path, tables.SCORES).equals(noise)
+
+
+def test_an_arrow_file_that_promises_more_pixels_than_it_has_is_refused(tmp_path: Path) -> None:
+    """Believed, it would have us read past the end of the mapped file, and die."""
+    path = tmp_path / "images.arrow"
+    write_images(path)
+    data = path.read_bytes()
+    pixels = struct.pack("<q", 20 * 4 * 4)
+    place = data.rindex(pixels)  # the first is the buffer's size, the second the count that is promised
+    path.write_bytes(data[:place] + struct.pack("<q", 40 * 4 * 4) + data[place + 8 :])
+    with pytest.raises(DataError, match=r"images\.arrow: corrupt or truncated"):
+        images.opened(path)
 
 
 @pytest.mark.parametrize("read", [lambda path: tables.read(path, tables.POOL), lambda path: tables.read_csv(path, tables.CURVE), tables.mapped])

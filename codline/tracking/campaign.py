@@ -109,15 +109,6 @@ class Campaign:
         note = scratch.read_note("seconds", f"{stage}@{cycle}")
         return {f"seconds/{stage}": note["seconds"]} if note else {}
 
-    def confusion(self, cycle: str) -> np.ndarray:
-        """Rows are the truth, columns what the model said."""
-        said = tables.read_csv(self.wiring.path("evaluate", "predictions", cycle), tables.PREDICTIONS)
-        position = {name: i for i, name in enumerate(self.facts().classes)}
-        counts = np.zeros((len(position), len(position)), int)
-        for actual, predicted in zip(said["actual"].to_pylist(), said["predicted"].to_pylist(), strict=True):
-            counts[position[actual], position[predicted]] += 1
-        return counts
-
     def query(self, cycle: str) -> tuple[np.ndarray, list[tuple[str, str]]]:
         """The most wanted images of the cycle, with a caption each."""
         asked = tables.read(self.wiring.path("select", "query", cycle), tables.QUERY).slice(0, SHOWN)

@@ -83,7 +83,7 @@ def preload() -> None:
     """What the results of evaluate need: half a second that is better spent while the stage still works."""
     import mlflow.pyfunc  # noqa: F401
 
-    import codline.charts  # noqa: F401
+    import codline.page  # noqa: F401
 
 
 def watch(listener: Listener, store: Any, wiring: Wiring, cycle: str) -> None:

@@ -51,9 +51,10 @@ def metrics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 
 
 def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    from codline import charts  # matplotlib
+    from codline import charts, page  # matplotlib
 
-    classes, counts = campaign.facts().classes, campaign.confusion(cycle)
+    classes, said = campaign.facts().classes, tables.read_csv(campaign.wiring.path("evaluate", "predictions", cycle), tables.PREDICTIONS)
+    counts = page.confusion(said["actual"].to_pylist(), said["predicted"].to_pylist(), classes)
     store.client.log_dict(run.info.run_id, {"classes": classes, "rows are actual, columns predicted": counts.tolist()}, "confusion.json")
     attach(store, run, "confusion.png", charts.png(charts.confusion(counts, classes)))
 

@@ -1,0 +1,89 @@
+"""A user's clone: a real git and DVC repository, with real commands run in it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from codline import params
+from flows import workspace as workspaces
+from tests.workspace import REPOSITORY, SMALL
+
+BIN = Path(sys.executable).parent
+TINY = SMALL | {"train.epochs": 2} | params.chain(2)
+
+
+class Project:
+    def __init__(self, root: Path, **environment: str) -> None:
+        self.root = root
+        self.environment = (
+            os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(root), "COLUMNS": "160", "TERM": "dumb"} | environment
+        )
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
+        """In a session of its own, so that a test can look for what it leaves behind."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | options
+        return subprocess.Popen(words, cwd=self.root, env=self.environment, text=True, start_new_session=True, **pipes)
+
+    def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=self.root, env=self.environment, text=True, capture_output=True, timeout=timeout, check=False)
+
+    def must(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    @property
+    def lock(self) -> bytes:
+        return (self.root / "dvc.lock").read_bytes()
+
+    def copied(self, root: Path) -> "Project":
+        shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("campaign.lock"))
+        return Project(root, **{key: value for key, value in self.environment.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(root)})
+
+
+def cloned(root: Path, **environment: str) -> Project:
+    """The repository's files as a fresh clone, with a small campaign in params.yaml and nothing made yet."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    for name in listed.splitlines():
+        if (REPOSITORY / name).is_file() and name != "dvc.lock":
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, root / name)
+    raw = workspaces.YAML().load((root / "params.yaml").read_text())
+    for key, value in TINY.items():
+        workspaces.put(raw, key.split("."), value, key)
+    with (root / "params.yaml").open("w") as file:
+        workspaces.YAML().dump(raw, file)
+    project = Project(root, **environment)
+    project.must("git", "init", "-q")
+    project.must("git", "add", "-A")
+    project.must("git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-qm", "start")
+    return project
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def survivors(root: Path) -> list[str]:
+    """Commands of living processes that work in this directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == root and "Z" not in (process / "stat").read_text().rpartition(")")[2].split()[0]:
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip())
+        except OSError:
+            continue
+    return found
+
+
+def killed(process: subprocess.Popen[str]) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,116 @@
+"""The directory of a campaign: one user at a time, mended after a kill, never half changed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codline import scratch
+from codline.errors import BusyError, UserError
+from flows import workspace
+from tests.flows.project import Project
+
+LOCK = "schema: '2.0'\nstages:\n  prepare:\n    cmd: python\n"
+HOLD = (
+    "import fcntl, sys, time; f = open(sys.argv[1], 'a+'); fcntl.flock(f, fcntl.LOCK_EX); f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".codline").mkdir()
+    return tmp_path
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_campaign_in_one_directory_is_refused_with_the_first_one_s_process(here: Path) -> None:
+    with holder(here / ".codline/campaign.lock") as process:
+        with pytest.raises(BusyError, match=r"another campaign \(process 4711\) is running in this directory"), workspace.held():
+            pass
+        process.kill()
+
+
+def test_the_workspace_is_free_again_once_its_holder_was_killed(here: Path) -> None:
+    with holder(here / ".codline/campaign.lock") as process:
+        process.kill()
+    with workspace.held(), workspace.held():
+        pass
+
+
+@pytest.mark.parametrize("stump", ["", "schema: '2.0'\nstages:\n  prepare:\n", LOCK[:-3] + "\n   : x: y", "stages: 3\n"])
+def test_a_dvc_lock_cut_off_by_a_kill_is_put_back(here: Path, stump: str) -> None:
+    (here / "dvc.lock").write_text(stump)
+    (here / ".codline/dvc.lock").write_text(LOCK)
+    workspace.heal()
+    assert (here / "dvc.lock").read_text() == LOCK
+
+
+def test_a_whole_dvc_lock_is_left_alone(here: Path) -> None:
+    (here / "dvc.lock").write_text(LOCK)
+    (here / ".codline/dvc.lock").write_text(LOCK.replace("prepare", "other"))
+    workspace.heal()
+    assert (here / "dvc.lock").read_text() == LOCK
+
+
+def test_a_broken_register_of_dvc_is_removed(here: Path) -> None:
+    (here / ".dvc/tmp").mkdir(parents=True)
+    (here / ".dvc/tmp/rwlock").write_text('{"write": {')
+    workspace.heal()
+    assert not (here / ".dvc/tmp/rwlock").exists()
+
+
+def test_an_invalid_override_changes_nothing(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    before = (project.root / "params.yaml").read_bytes()
+    with pytest.raises(UserError, match=r"train\.epochs: found 'many'"):
+        workspace.changed({"train.epochs": "many", "seed": 3})
+    with pytest.raises(UserError, match=r"params\.yaml has no 'trian'; did you mean train\?"):
+        workspace.changed({"trian.epochs": 3})
+    assert (project.root / "params.yaml").read_bytes() == before
+
+
+def test_an_override_keeps_the_comments_of_params_yaml(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    workspace.changed({"train.epochs": 5, "score.strategy.name": "entropy"})
+    text = (project.root / "params.yaml").read_text()
+    assert "epochs: 5" in text
+    assert "# of the epochs" in text
+    assert "first_cycle" not in text
+
+
+def test_a_dvc_lock_held_by_another_process_is_named(project: Project) -> None:
+    with holder(project.root / ".dvc/tmp/lock") as process:
+        done = project.run("codline", "status")
+        process.kill()
+    assert done.returncode == BusyError.exit_code
+    assert "codline: another DVC command (process" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_named(untouched: Project) -> None:
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        untouched.environment["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
+        done = untouched.run("codline", "serve")
+    assert done.returncode == BusyError.exit_code
+    assert f"port {port} is in use, but not by a Prefect server" in done.stderr
+
+
+def test_notes_are_gone_when_they_are_taken_back(here: Path) -> None:
+    scratch.note("flow", "run", {"id": "x"})
+    assert scratch.read_note("flow", "run") == {"id": "x"}
+    scratch.note("flow", "run", None)
+    assert scratch.read_note("flow", "run") is None

@@ -1,0 +1,18 @@
+"""After a change that moves numbers: run the demo, then `python tests/golden/record.py`, and commit dvc.lock, machine.json and queries.json together."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from codline import tables
+from codline.doctor import hashes
+from codline.wiring import Wiring
+
+wiring = Wiring()
+ids = {cycle: tables.read(wiring.path("select", "query", cycle), tables.QUERY)["id"].to_pylist() for cycle in wiring.queries}
+locked = hashes(Path("dvc.lock").read_text(encoding="utf-8"))
+lines = ",\n".join(f'    "{cycle}": {json.dumps(row)}' for cycle, row in ids.items())
+md5 = json.dumps({cycle: locked[f"cycles/{cycle}/query.parquet"] for cycle in ids})
+Path(__file__).with_name("queries.json").write_text(f'{{\n  "ids": {{\n{lines}\n  }},\n  "md5": {md5}\n}}\n')
+subprocess.run([sys.executable, "-m", "codline.doctor", "--record"], check=True)

@@ -1,0 +1,56 @@
+"""The command line: help that shows an example each, one sentence per mistake, exit codes for scripts."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from codline.errors import UserError
+from codline.families import UNIONS, listed, members
+from flows.campaign import changes
+from flows.cli import app, overrides
+
+COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback and not command.hidden]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_an_example(command: str) -> None:
+    said = CliRunner().invoke(app, [command, "--help"])
+    assert said.exit_code == 0
+    assert "Example:" in said.output
+    assert f"codline {command}" in " ".join(said.output.split())
+
+
+def test_values_are_read_as_yaml() -> None:
+    read = overrides(["train.epochs=10", "train.learning_rate=5e-2", "train.augment.flip=true", "score.strategy={name: margin}"])
+    assert read == {"train.epochs": 10, "train.learning_rate": 0.05, "train.augment.flip": True, "score.strategy": {"name": "margin"}}
+
+
+@pytest.mark.parametrize("pair", ["train.epochs", "=3", ""])
+def test_an_override_without_a_key_or_a_value_is_refused(pair: str) -> None:
+    with pytest.raises(UserError, match="expected key=value, such as"):
+        overrides([pair])
+
+
+def test_named_parameters_become_changes_of_params_yaml() -> None:
+    assert changes(None, None, None, None) == {}
+    found = changes("margin", 3, 2, {"train.epochs": 1})
+    assert found["score.strategy.name"] == "margin"
+    assert found["seed"] == 3
+    assert list(found["cycles"]) == ["c1", "c2"]
+    assert list(found["queries"]) == ["c1"]
+    assert found["train.epochs"] == 1
+
+
+@pytest.mark.parametrize("family", UNIONS)
+def test_every_member_of_a_family_is_listed_with_what_it_is(family: str) -> None:
+    rows = listed(family)
+    assert rows.row_count == len(members(family)) > 0
+    assert all(str(cell) for cell in rows.columns[2].cells)
+
+
+def test_a_directory_without_params_yaml_gets_one_sentence_and_exit_code_two(tmp_path: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "flows.cli", "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == UserError.exit_code
+    assert done.stderr == "codline: params.yaml: not found; run this from the root of a codline project\n"
