@@ -28,7 +28,8 @@ def configure(compute: Compute) -> torch.device:
     os.environ.update(PINS[compute.instructions])
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may not repeat itself
     torch.set_num_threads(compute.threads)
-    torch.use_deterministic_algorithms(compute.deterministic)
+    # The same switch as use_deterministic_algorithms, which would import torch's compiler as well: a second and a half, for every stage.
+    torch.set_deterministic_debug_mode("error" if compute.deterministic else "default")
     torch.backends.cudnn.benchmark = not compute.deterministic
     return device(compute.device)
 

@@ -23,7 +23,7 @@ class Normalize:
 def stretches(count: int, size: int) -> Iterator[slice]:
     """Cut `count` rows into stretches of `size`; a last stretch of one row joins its neighbour.
 
-    A batch of one row takes other kernels than larger ones and gives other last bits, and batch-norm cannot train on it.
+    Batch-norm cannot train on a batch of one row.
     """
     start = 0
     while start < count:
@@ -32,10 +32,19 @@ def stretches(count: int, size: int) -> Iterator[slice]:
         start = stop
 
 
+def filled(images: np.ndarray) -> np.ndarray:
+    """Repeat the last image until there is a multiple of eight, so that outputs do not depend on how the pool is cut into batches.
+
+    MKL's kernels for all CPUs multiply rows four at a time, and give what is left over other last bits.
+    """
+    missing = -len(images) % 8
+    return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing else images
+
+
 @torch.inference_mode()
 def logits(network: nn.Module, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (ids, logits) batch by batch, in evaluation mode."""
     network.eval()
     for rows in stretches(len(ids), batch_size):
-        images = torch.from_numpy(take(ids[rows])).to(normalize.device)
-        yield ids[rows], network(normalize(images)).float().cpu().numpy()
+        images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
+        yield ids[rows], network(normalize(images)).float().cpu().numpy()[: len(ids[rows])]

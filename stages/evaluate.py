@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from codline import dataset as datasets, images as image_store, inference, metrics as measures, outputs as output_store, tables, weights
 from codline.compute import configure
@@ -12,7 +12,7 @@ from stages._cli import In, Out, run
 
 
 class Params(Section):
-    batch_size: int = Field(ge=2)  # a batch of one image gives other last bits
+    batch_size: PositiveInt
     calibration_bins: PositiveInt
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
+from pydantic import PositiveInt
 
 from codline import dataset as datasets, images as image_store, inference, outputs as output_store, seeding, tables, weights
 from codline.compute import configure
@@ -16,7 +16,7 @@ from stages._cli import In, Out, run
 
 class Params(Section):
     strategy: AnyStrategy
-    batch_size: int = Field(ge=2)  # a batch of one image gives other last bits
+    batch_size: PositiveInt
 
 
 def score(

@@ -33,7 +33,7 @@ def logits_of(workspace: Workspace, batch_size: int) -> tuple[np.ndarray, np.nda
 
 def test_outputs_are_the_same_bytes_for_every_batch_size(workspace: Workspace) -> None:
     ids, expected = logits_of(workspace, 512)
-    for batch_size in (7, 64, 100, 1024):
+    for batch_size in (1, 2, 7, 64, 100, 1024):
         same_ids, found = logits_of(workspace, batch_size)
         assert np.array_equal(ids, same_ids)
         assert found.tobytes() == expected.tobytes()

@@ -13,7 +13,7 @@ from tests.flows.project import Project
 
 LOCK = "schema: '2.0'\nstages:\n  prepare:\n    cmd: python\n"
 HOLD = (
-    "import fcntl, sys, time; f = open(sys.argv[1], 'a+'); fcntl.flock(f, fcntl.LOCK_EX); f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
+    "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
 )
 
 

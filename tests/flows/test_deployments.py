@@ -1,0 +1,99 @@
+"""Served flows: run by name, refused before anything runs, cancelled from the page without a trace."""
+
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.flows.project import Project, killed, survivors
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def served(untouched: Project) -> Iterator[Project]:
+    process = untouched.start("codline", "serve")
+    deadline = time.monotonic() + 120
+    while {"campaign/local", "cycle/local"} - set(names(untouched)):
+        assert time.monotonic() < deadline, "the flows are not served"
+        assert process.poll() is None, process.stdout.read() if process.stdout else ""
+        time.sleep(0.5)
+    yield untouched
+    process.terminate()
+    process.wait(30)
+
+
+def asked(project: Project, path: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(f"{project.environment['PREFECT_API_URL']}/{path}", json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        return json.load(reply)
+
+
+def names(project: Project) -> list[str]:
+    flows = {flow["id"]: flow["name"] for flow in asked(project, "flows/filter", {})}
+    return [f"{flows[found['flow_id']]}/{found['name']}" for found in asked(project, "deployments/filter", {})]
+
+
+def state(project: Project, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = asked(project, "flow_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})[0]["state"]
+    return found
+
+
+def started(project: Project, *words: str) -> str:
+    said = project.must("prefect", "deployment", "run", *words)
+    found = re.search(r"UUID: (\S+)", said)
+    assert found, said
+    return found[1]
+
+
+def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_bytes(served: Project, finished: Project) -> None:
+    run = started(served, "campaign/local")
+    deadline = time.monotonic() + 120
+    while not any("stages.train" in command for command in survivors(served.root)):
+        assert time.monotonic() < deadline, state(served, run)
+        time.sleep(0.1)
+    served.must("prefect", "flow-run", "cancel", run)
+    while state(served, run)["type"] != "CANCELLED" or any("stages." in command for command in survivors(served.root)):
+        assert time.monotonic() < deadline, (state(served, run), survivors(served.root))
+        time.sleep(0.2)
+
+    again = served.run("prefect", "deployment", "run", "campaign/local", "--watch")
+    assert again.returncode == 0, again.stdout
+    assert served.lock == finished.lock
+
+    one = served.run("prefect", "deployment", "run", "cycle/local", "-p", "cycle=c2", "--watch")
+    assert one.returncode == 0, one.stdout
+    keys = {artifact["key"]: artifact["type"] for artifact in asked(served, "artifacts/filter", {"sort": "CREATED_DESC"})}
+    assert keys["learning-curve"] == "table"
+    assert keys["query-c1"] == "markdown"
+    assert keys["train-c1"] == "progress"
+
+
+def test_wrong_parameters_are_refused_before_anything_runs(served: Project) -> None:
+    before = (served.root / "params.yaml").read_bytes()
+    done = served.run("prefect", "deployment", "run", "campaign/local", "--watch", "-p", "strategy=entropyy")
+    assert done.returncode == 1
+    run = re.search(r"UUID: (\S+)", done.stdout)
+    assert run
+    assert "unknown strategy 'entropyy'; did you mean entropy?" in state(served, run[1])["message"]
+    assert (served.root / "params.yaml").read_bytes() == before
+    assert not (served.root / "data").exists()
+    late = served.run("prefect", "deployment", "run", "cycle/local", "--watch", "-p", "cycle=c2")
+    assert late.returncode == 1
+
+
+def test_a_campaign_killed_while_it_holds_the_device_does_not_block_the_next(untouched: Project, finished: Project) -> None:
+    process = untouched.start("codline", "run")
+    deadline = time.monotonic() + 120
+    while not any("stages.train" in command for command in survivors(untouched.root)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed(process)
+    untouched.must("codline", "run")
+    assert untouched.lock == finished.lock
+    running = asked(untouched, "flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}})
+    assert running == []
