@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,10 @@ class Checkpoint:
         except DataError:  # left by a failing disk: training again costs time, resuming from it could cost exactness
             return None
         return Progress(meta["epoch"], tensors, meta["curve"])
+
+    def discard(self) -> None:
+        """Training is over: run again, it really trains again."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
 def code() -> str:

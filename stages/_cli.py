@@ -60,16 +60,17 @@ def resolved(stage: Callable[..., None], arguments: dict[str, Any]) -> dict[str,
     """Check params.yaml and the inputs, and return what the stage's signature asks for."""
     raw = params.load(arguments.pop("params"))
     params.known(raw, [*params.SHARED, *STAGES])
-    for name, kind in hints(stage).items():
-        if kind is In and not arguments[name].exists():
-            raise DataError(f"{arguments[name]}: not found; it is made by an earlier stage: run dvc repro")
     shared: dict[str, Callable[[], Any]] = {
         "params": lambda: params.section(raw, stage.__name__, hints(stage)["params"]),
         "seed": lambda: params.seed(raw),
         "compute": lambda: params.section(raw, "compute", params.Compute),
         "cycles": lambda: list(params.cycles(raw)),
     }
-    return arguments | {name: value() for name, value in shared.items() if name in hints(stage)}
+    asked = {name: value() for name, value in shared.items() if name in hints(stage)}
+    for name, kind in hints(stage).items():
+        if kind is In and not arguments[name].exists():
+            raise DataError(f"{arguments[name]}: not found; it is made by an earlier stage: run dvc repro")
+    return arguments | asked
 
 
 def hints(stage: Callable[..., None]) -> dict[str, Any]:

@@ -46,6 +46,7 @@ def train(
 
     weights.save_network(model, network, weights.Card(before.model, before.classes, before.shape, cycle, len(known)))
     tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, curve)
+    saved.discard()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from codline import images as image_store, outputs as output_store, tables
+from codline import images as image_store, tables
 from codline.charts import free_side, spaced
 from codline.errors import DataError
 from codline.files import write_json
@@ -28,14 +28,13 @@ def campaign_in(root: Path, *, evaluated: int = 3, truth_known: bool = True) -> 
     everyone = np.arange(POOL)
     image_store.write(root / "images.arrow", everyone, np.repeat(everyone * 10, 16).astype(np.uint8).reshape(POOL, 1, 4, 4))
     write_json(root / "dataset.json", {"task": "classification", "classes": CLASSES, "shape": [1, 4, 4], "mean": [0.5], "std": [0.5]})
-    tables.write(pa.table([everyone[:START], [0] * START, ["init"] * START], schema=tables.LABELED), tables.LABELED, root / "cycles/init/labeled.parquet")
-    outputs = root / "cycles/init/outputs.arrow"
-    list(output_store.write(outputs, len(CLASSES), "init", [(everyone[START:], np.zeros((POOL - START, len(CLASSES)), np.float32))]))
+    tables.write(pa.table([everyone, ["0" * 64] * POOL], schema=tables.POOL), tables.POOL, root / "pool.parquet")
     for i, name in enumerate(CYCLES[:evaluated]):
         evaluated_cycle(root / "cycles" / name, i)
         if name != CYCLES[-1]:
             query_cycle(root / "cycles" / name, i, truth_known)
-    return {"images": root / "images.arrow", "dataset": root / "dataset.json", "campaign": root / "cycles", "report": root / "report"}
+    inputs = {"images": "images.arrow", "dataset": "dataset.json", "pool": "pool.parquet", "campaign": "cycles", "report": "report"}
+    return {name: root / file for name, file in inputs.items()}
 
 
 def evaluated_cycle(folder: Path, i: int) -> None:
@@ -85,7 +84,7 @@ def test_two_runs_give_the_same_bytes_and_leave_nothing_else(done: tuple[dict[st
     paths, first = done
     (paths["report"] / "stale.txt").write_text("from an older report")
     assert reported(paths) == first
-    assert sorted(path.name for path in paths["report"].parent.iterdir()) == ["cycles", "dataset.json", "images.arrow", "report"]
+    assert sorted(path.name for path in paths["report"].parent.iterdir()) == ["cycles", "dataset.json", "images.arrow", "pool.parquet", "report"]
     assert reported(campaign_in(tmp_path)) == first
 
 

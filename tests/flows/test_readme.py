@@ -1,0 +1,196 @@
+"""Every command of the README does what is said of it, in a user's clone with a small campaign: two cycles instead of seven."""
+
+import contextlib
+import inspect
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from codline import params
+from tests.documents import blocks, commands, files_to_write
+from tests.flows.project import Project, free_port
+
+# Typed as they stand where a campaign is finished: what each must say.
+AS_THEY_STAND = {
+    "codline run": "Everything is up to date.",
+    "codline status": "Everything is up to date.",
+    "codline strategies": "least_confidence",
+    "codline models": "resnet18",
+    "codline datasets": "digits",
+    "codline doctor": "What bytes may depend on",
+    "codline track": "c2: up to date",
+    "dvc repro": "Data and pipelines are up to date.",
+    "dvc metrics show": "cycles/c2/metrics.json",
+    "dvc plots show": "dvc_plots/index.html",
+}
+
+
+@pytest.mark.parametrize(("command", "answer"), AS_THEY_STAND.items())
+def test_a_command_says_what_the_readme_promises(finished: Project, command: str, answer: str) -> None:
+    assert answer in typed(finished, command)
+
+
+def test_make_demo_and_make_test_come_down_to_commands_that_are_tested(finished: Project) -> None:
+    """Not run for real: that would be these tests, within themselves."""
+    assert typed(finished, "make demo", "-n").splitlines()[-1] == "codline run"
+    assert typed(finished, "make test", "-n").splitlines()[-1] == "pytest"
+
+
+def test_the_best_model_is_loaded_as_the_readme_says(finished: Project) -> None:
+    (code,) = [block for block in blocks("python") if "mlflow" in block]
+    said = finished.must("python", "-W", "ignore", "-c", f"{code}\nprint(probs.shape, probs.sum(1).round(6))")
+    assert said.splitlines()[-1] == "(2, 10) [1. 1.]"
+
+
+@pytest.fixture
+def offline(project: Project) -> Project:
+    """What happens here need not be seen in MLflow."""
+    project.environment["CODLINE_TRACKING"] = "off"
+    return project
+
+
+@pytest.mark.slow
+def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(offline: Project) -> None:
+    assert "Learning curve" in typed(offline, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1")
+    assert re.search(r"train\.epochs +2 +10", typed(offline, "dvc params diff"))
+    assert "Ran experiment" in typed(offline, "dvc exp run -S train.epochs=30")
+    assert params.load(offline.root / "params.yaml")["train"]["epochs"] == 30
+    typed(offline, "dvc remote add --default storage ../codline-storage")
+    assert re.search(r"\d+ files pushed", typed(offline, "dvc push"))
+    assert (offline.root / "../codline-storage").is_dir()
+
+
+@pytest.mark.slow
+def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
+    port = free_port()
+    with started(project, "codline ui", "--port", str(port)) as process:
+        until(lambda: "MLflow" in page(f"http://127.0.0.1:{port}"))
+        assert "Prefect" in page(project.environment["PREFECT_API_URL"].removesuffix("/api"))
+    assert process.returncode == 0
+    assert page(f"http://127.0.0.1:{port}") == ""
+
+
+@pytest.mark.slow
+def test_the_flows_that_are_served_can_be_run_by_name(offline: Project) -> None:
+    before, metrics = offline.lock, [offline.root / f"cycles/{cycle}/metrics.json" for cycle in ("c1", "c2")]
+    with started(offline, "codline serve"):
+        until(lambda: '"READY"' in page(f"{offline.environment['PREFECT_API_URL']}/deployments/name/cycle/local"))
+        for path in metrics:
+            path.unlink()
+        typed(offline, "prefect deployment run campaign/local --watch")
+        assert all(path.exists() for path in metrics)
+        metrics[1].unlink()
+        typed(offline, "prefect deployment run cycle/local -p cycle=c3 --watch".replace("c3", "c2"))  # the small campaign ends with c2
+        assert metrics[1].exists()
+    assert offline.lock == before
+
+
+@pytest.mark.slow
+def test_a_strategy_is_added_as_the_readme_says(offline: Project) -> None:
+    follow_the_recipe(offline.root, "codline/strategies")
+    assert "gini" in typed(offline, "codline strategies")
+    assert re.search(r"\d+ passed", typed(offline, "python -m pytest tests/contracts/test_every_strategy.py -k gini"))
+    assert "Learning curve" in typed(offline, "codline run --strategy gini")
+    assert params.load(offline.root / "params.yaml")["score"]["strategy"] == {"name": "gini"}
+
+
+@pytest.mark.slow
+def test_images_of_one_s_own_are_used_as_the_readme_says(offline: Project) -> None:
+    follow_the_recipe(offline.root, "codline/datasets")
+    paint(offline.root / "images")
+    assert re.search(r"\d+ passed", typed(offline, "python -m pytest tests/contracts/test_every_dataset.py -k mine"))
+    assert "Learning curve" in typed(offline, "codline run -S prepare.dataset.name=mine", "--cycles", "1")
+    assert '"cat"' in (offline.root / "data/dataset.json").read_text()
+
+
+def typed(project: Project, command: str, *more: str) -> str:
+    """What it says; `more` makes it small."""
+    return project.must(*shlex.split(command), *more)
+
+
+@contextlib.contextmanager
+def started(project: Project, command: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """Let it run until the block is over, and stop it as Ctrl-C does."""
+    process = project.start(*shlex.split(command), *more, stdout=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(30)
+
+
+def follow_the_recipe(root: Path, family: str) -> None:
+    """Write the new file; in the family's union, add the imports and put the union in the place of the old one."""
+    for name, code in files_to_write().items():
+        if name == f"{family}/__init__.py":
+            old = (root / name).read_text(encoding="utf-8")
+            docstring, _, rest = old.partition("\n")
+            imports, _, union = code.partition("\nAny")
+            kept = "\n".join(line for line in rest.splitlines() if line not in imports.splitlines() and not line.startswith("Any"))
+            (root / name).write_text(f"{docstring}\n{imports}\n{kept}\n\nAny{union}", encoding="utf-8")
+        elif name.startswith(family):
+            (root / name).write_text(code, encoding="utf-8")
+
+
+def paint(folder: Path) -> None:
+    """Forty images of noise in which every brightness is as frequent: their mean and deviation are known."""
+    rng = np.random.default_rng(0)
+    ramp = np.arange(32 * 32, dtype=np.uint16).astype(np.uint8)
+    for kind in ("cat", "dog"):
+        (folder / kind).mkdir(parents=True)
+        for i in range(20):
+            pixels = np.stack([rng.permutation(ramp).reshape(32, 32) for _ in range(3)], axis=2)
+            Image.fromarray(pixels).save(folder / kind / f"{i:03}.png")
+
+
+def page(address: str) -> str:
+    try:
+        with urllib.request.urlopen(address, timeout=5) as reply:
+            text: str = reply.read().decode()
+            return text
+    except OSError:
+        return ""
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline, "it did not come up"
+        time.sleep(0.5)
+
+
+# Typed within a test of their own, with what makes them small: which one.
+ELSEWHERE: dict[str, Callable[..., object]] = {
+    "make demo": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
+    "make test": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
+    "codline run --strategy entropy --seed 1 -S train.epochs=10": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
+    "dvc params diff": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
+    "dvc exp run -S train.epochs=30": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
+    "dvc remote add --default storage ../codline-storage": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
+    "dvc push": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
+    "codline ui": test_the_pages_are_shown_until_they_are_stopped,
+    "codline serve": test_the_flows_that_are_served_can_be_run_by_name,
+    "prefect deployment run campaign/local --watch": test_the_flows_that_are_served_can_be_run_by_name,
+    "prefect deployment run cycle/local -p cycle=c3 --watch": test_the_flows_that_are_served_can_be_run_by_name,
+    "codline run -S prepare.dataset.name=mine": test_images_of_one_s_own_are_used_as_the_readme_says,
+    "codline run --strategy gini": test_a_strategy_is_added_as_the_readme_says,
+}
+
+
+def test_every_command_of_the_readme_is_tried() -> None:
+    assert sorted(commands()) == sorted([*AS_THEY_STAND, *ELSEWHERE])
+
+
+@pytest.mark.parametrize(("command", "test"), ELSEWHERE.items(), ids=list(ELSEWHERE))
+def test_a_command_tried_elsewhere_is_spelled_there(command: str, test: Callable[..., object]) -> None:
+    assert f'"{command}"' in inspect.getsource(test)

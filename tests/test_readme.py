@@ -1,0 +1,54 @@
+"""The documents agree with the repository, and with each other. What the README tells to type is typed in tests/flows/test_readme.py."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from codline import errors
+from tests.documents import DOCUMENTS, README, blocks, links, tree, words
+from tests.workspace import REPOSITORY
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    assert [link for link in links(document) if not (document.parent / link).exists()] == []
+
+
+def test_the_tree_names_every_file_of_ours_and_no_other() -> None:
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    parts = [Path(name).parts for name in listed.splitlines() if (REPOSITORY / name).is_file()]
+    there = {(p[0], p[1] + ("/" if len(p) > 2 else "")) for p in parts if p[0] in ("flows", "stages", "codline") and p[-1] != "__init__.py"}
+    named, room = set(), ""
+    for line in tree().splitlines():
+        if line.startswith("  "):
+            names, _, _ = line.strip().partition("  ")
+            named |= {(room, name) for name in names.split()}
+        else:
+            room = line.partition("/")[0]
+    assert named == there
+
+
+def test_every_file_at_the_root_that_the_tree_names_is_there() -> None:
+    roots = [name for line in tree().partition("\n\n")[0].splitlines() for name in line.partition("  ")[0].split()]
+    assert len(roots) > 5
+    assert [name for name in roots if not (REPOSITORY / name).exists()] == []
+
+
+def test_the_table_of_exit_codes_is_that_of_the_errors() -> None:
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
+    assert told == {0, errors.CodlineError.exit_code, *errors.BY_EXIT_CODE, 130}
+
+
+def test_both_tables_of_words_are_the_same() -> None:
+    assert words("CONTRIBUTING.md") == words("docs/architecture.md") != []
+
+
+def test_the_citation_names_the_paper() -> None:
+    (citation,) = blocks("bibtex")
+    assert "Semi-Supervised Active Learning with Temporal Output Discrepancy" in citation
+
+
+def test_no_document_holds_a_place_still_to_be_filled() -> None:
+    assert [path.name for path in DOCUMENTS if re.search(r"@@|TODO|TBD", path.read_text(encoding="utf-8"))] == []
