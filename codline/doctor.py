@@ -20,12 +20,16 @@ LIBRARIES = ("torch", "torchvision", "torchmetrics", "numpy", "scipy", "scikit-l
 
 def facts() -> dict[str, str]:
     """Everything besides params.yaml and code that may move bytes."""
-    configure(section(load(Path("params.yaml")), "compute", Compute))
-    return {key: str(value) for key, value in fingerprint().items()} | {name: version(name) for name in LIBRARIES}
+    compute = section(load(Path("params.yaml")), "compute", Compute)
+    configure(compute)
+    pinned = {"compute.instructions": compute.instructions, "compute.threads": str(compute.threads)}
+    return pinned | {key: str(value) for key, value in fingerprint().items()} | {name: version(name) for name in LIBRARIES}
 
 
 def differences(recorded: dict[str, str], here: dict[str, str]) -> list[str]:
-    return [key for key in recorded | here if recorded.get(key) != here.get(key)]
+    """What can move bytes. Another CPU cannot, where its instructions are pinned: see docs/reproducibility.md."""
+    harmless = {"cpu"} if here.get("compute.instructions") != "native" else set()
+    return [key for key in recorded | here if recorded.get(key) != here.get(key) and key not in harmless]
 
 
 def changed_outputs() -> list[str]:

@@ -19,7 +19,7 @@ from codline.watch import watch
 In = Annotated[Path, "in"]
 Out = Annotated[Path, "out"]
 STAGES = ("prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
-TRACKED = {"train", "score", "evaluate", "diagnose", "report"}  # stages with something to show in MLflow
+TRACKED = {"train", "evaluate", "report"}  # with these MLflow is told what the others left, too: a follower costs two seconds of a core
 PATIENCE = 60  # seconds that a finished stage waits for MLflow
 
 

@@ -21,7 +21,7 @@ def commands() -> list[str]:
 
 def files_to_write() -> dict[str, str]:
     """{path: code} of the recipes: a path in backquotes, then what to put there."""
-    return dict(re.findall(r"`(codline/\S+\.py)`[^`]*```python\n(.*?)```", README, re.DOTALL))
+    return dict(re.findall(r"`(codline/\S+\.py)`(?:(?!```).)*```python\n(.*?)```", README, re.DOTALL))
 
 
 def links(document: Path) -> list[str]:
@@ -31,7 +31,7 @@ def links(document: Path) -> list[str]:
 
 
 def tree() -> str:
-    (found,) = [block for block in blocks("") if block.startswith("params.yaml")]
+    (found,) = blocks("text")
     return found
 
 

@@ -1,9 +1,11 @@
 """The documents agree with the repository, and with each other. What the README tells to type is typed in tests/flows/test_readme.py."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from codline import errors
@@ -52,3 +54,17 @@ def test_the_citation_names_the_paper() -> None:
 
 def test_no_document_holds_a_place_still_to_be_filled() -> None:
     assert [path.name for path in DOCUMENTS if re.search(r"@@|TODO|TBD", path.read_text(encoding="utf-8"))] == []
+
+
+def test_the_numbers_of_readme_and_changelog_are_those_of_the_figure() -> None:
+    data = json.loads((REPOSITORY / "docs/figures/digits.json").read_text(encoding="utf-8"))
+    accuracy = {name: 100 / data["test"] * np.array([run["correct"] for run in data["runs"] if run["strategy"] == name]) for name in ("cod", "random")}
+    changelog = " ".join((REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").split())
+    for name, found in accuracy.items():
+        cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(found.mean(0), found.std(0, ddof=1), strict=True)]
+        assert f"| {name} | {' | '.join(cells)} |" in changelog
+    ahead = accuracy["cod"].mean(1) - accuracy["random"].mean(1)
+    better, worse = (ahead > 1e-9).sum(), (ahead < -1e-9).sum()
+    summary = f"{ahead.mean():.1f} ± {ahead.std(ddof=1):.1f}"
+    assert f"cod is {summary} points ahead of random (better on {better} of the {len(ahead)} seeds, worse on {worse})" in " ".join(README.split())
+    assert f"cod is {summary} ahead of random, seed by seed: better on {better}, equal on {len(ahead) - better - worse}, worse on {worse}." in changelog

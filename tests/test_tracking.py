@@ -1,5 +1,6 @@
 """MLflow shows what the files say: once, whoever was killed, and whether or not it was there at the time."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -202,22 +203,23 @@ def test_a_follower_ends_with_its_stage(tracked: Workspace) -> None:
 def test_a_training_that_fails_is_shown_as_failed_and_may_be_tried_again(tracked: Workspace) -> None:
     from codline.tracking.follow import Listener, log
 
-    rows = tables.read_csv(tracked.path("train", "curve", "c1"), tables.TRAINING).to_pylist()
-    tracked.path("train", "curve", "c1").unlink()
-    training("c1", rows[:1])
+    rows = tables.read_csv(tracked.path("train", "curve", "c2"), tables.TRAINING).to_pylist()
+    tracked.path("train", "curve", "c2").unlink()
+    training("c2", rows[:1])
     listener = Listener()
-    beside = threading.Thread(target=log, args=(listener, "train", "c1"))
+    beside = threading.Thread(target=log, args=(listener, "train", "c2"))
     beside.start()
     eventually(lambda: listener.waits)
     listener.word = "failed"
     listener.heard.set()
     beside.join()
-    assert runs()["c1"].info.status == "FAILED"
-    before = runs()["c1"].info.run_id
-    tables.write_csv(pa.Table.from_pylist(rows, schema=tables.TRAINING), tables.TRAINING, tracked.path("train", "curve", "c1"))
-    synced(tracked, "c1")
-    assert (runs()["c1"].info.run_id, runs()["c1"].info.status) == (before, "FINISHED")
-    assert epochs("c1") == [1, 2, 3]
+    assert runs()["c2"].info.status == "FAILED"
+    assert runs()["c1"].info.status == "FINISHED"  # the follower had time for what the cycle before had left
+    before = runs()["c2"].info.run_id
+    tables.write_csv(pa.Table.from_pylist(rows, schema=tables.TRAINING), tables.TRAINING, tracked.path("train", "curve", "c2"))
+    synced(tracked, "c2")
+    assert (runs()["c2"].info.run_id, runs()["c2"].info.status) == (before, "FINISHED")
+    assert epochs("c2") == [1, 2, 3]
 
 
 def test_a_follower_that_hangs_does_not_fail_its_stage(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -338,6 +340,15 @@ def test_the_lock_vouches_for_what_was_made_from_these_files_and_params(tracked:
     assert not written("new", seed=1).vouches("evaluate@c1")  # trained with another seed
     assert Lock(tracked.wiring, ran="evaluate@c1").vouches("evaluate@c1")
     assert written("old", seed=1).vouches("score@c1")  # never run by DVC
+
+
+def test_the_lock_vouches_for_a_report_on_these_cycles_alone(tracked: Workspace) -> None:
+    folder = hashlib.md5(b'[{"md5": "a", "relpath": "c1/m"}, {"md5": "b", "relpath": "c2/m"}]').hexdigest() + ".dir"  # as DVC hashes folders
+    for second, current in (("b", True), ("c", False)):
+        trained = {"train@c1": {"outs": [{"path": "cycles/c1/m", "md5": "a"}]}, "train@c2": {"outs": [{"path": "cycles/c2/m", "md5": second}]}}
+        stages = trained | {"report": {"deps": [{"path": "cycles", "md5": folder}]}}
+        (tracked.root / "dvc.lock").write_text(json.dumps({"schema": "2.0", "stages": stages}))
+        assert Lock(tracked.wiring).vouches("report") == current
 
 
 def test_results_of_other_params_are_not_logged(tracked: Workspace) -> None:

@@ -5,14 +5,13 @@ Stages do not wait for MLflow's import, and do not fail with it: a follower runs
 
 import os
 
-# Read once, when mlflow is imported. A server that does not answer costs a stage seconds, not MLflow's default of many minutes.
+# Read when mlflow is imported.
 DEFAULTS = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_UV_AUTO_DETECT": "false",

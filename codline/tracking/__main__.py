@@ -1,6 +1,7 @@
 """python -m codline.tracking: follow a stage, sync everything from the files, or make the database."""
 
 import argparse
+import os
 import sys
 import warnings
 
@@ -33,6 +34,7 @@ def connect(everything: bool) -> None:
     from codline.tracking.sync import sync
     from codline.wiring import Wiring
 
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     with answering():
         store = Store()
         if everything:

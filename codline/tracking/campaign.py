@@ -9,15 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from codline import dataset as datasets, images as image_store, scratch, tables
+from codline import dataset as datasets, scratch, tables
 from codline.files import digest, read_json
 from codline.tracking.store import Points
 from codline.wiring import Wiring
 
 APART = ("cycles", "queries", "report")  # more cycles make the same campaign longer, not another one
-SHOWN = 36  # images of a query
 
 
 @dataclass(frozen=True)
@@ -108,12 +105,6 @@ class Campaign:
         """Timings belong to the files that they led to: they are logged with them, and no digest counts them."""
         note = scratch.read_note("seconds", f"{stage}@{cycle}")
         return {f"seconds/{stage}": note["seconds"]} if note else {}
-
-    def query(self, cycle: str) -> tuple[np.ndarray, list[tuple[str, str]]]:
-        """The most wanted images of the cycle, with a caption each."""
-        asked = tables.read(self.wiring.path("select", "query", cycle), tables.QUERY).slice(0, SHOWN)
-        images = image_store.opened(self.wiring.path("score", "images", cycle)).take(asked["id"].to_numpy())
-        return images, [(f"#{row['rank']}", f"{row['score']:.3g}") for row in asked.to_pylist()]
 
 
 def curve_points(rows: list[dict[str, Any]]) -> Points:

@@ -41,6 +41,7 @@ class Listener(threading.Thread):
 
 
 def follow(stage: str, cycle: str | None) -> None:
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")  # of MLflow's own two minutes: the stage waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the stage hears it too, and tells us
     listener = Listener()
     listener.start()

@@ -60,9 +60,9 @@ def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 
 
 def query(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    from codline import gallery
+    from codline import sheets
 
-    attach(store, run, "query.png", gallery.sheet(*campaign.query(cycle)))
+    attach(store, run, "query.png", sheets.sheet(campaign.wiring, cycle))
     store.add_once(run, campaign.acquisition(cycle))
 
 

@@ -102,7 +102,7 @@ def answering() -> Iterator[None]:
 
 def cause(error: BaseException) -> str:
     """Its innermost reason, on one short line: MLflow wraps a refused connection five deep."""
-    while error.__cause__ or error.__context__:
-        error = error.__cause__ or error.__context__ or error
+    while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
+        error = inner
     words = " ".join(str(error).split()) or type(error).__name__
     return words if len(words) <= 120 else words[:119] + "…"

@@ -119,7 +119,7 @@ def sync_whole(store: Store, campaign: Campaign, lock: Lock) -> None:
 
 def learning_curves(runs: list[Run]) -> Points:
     """Points at the number of labels, of every cycle that is evaluated."""
-    cycles = sorted((int(run.data.metrics["labels"]), run.data.metrics) for run in runs if "labels" in run.data.metrics)
+    cycles = [(int(run.data.metrics["labels"]), run.data.metrics) for run in runs if "labels" in run.data.metrics]
     points = {name: {labels: metrics[key] for labels, metrics in cycles if key in metrics} for name, key in CURVES.items()}
     best = {labels: max(points["accuracy"][fewer] for fewer, _ in cycles if fewer <= labels) for labels, _ in cycles}
     return points | {"best_accuracy": best}

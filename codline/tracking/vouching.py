@@ -1,5 +1,7 @@
 """dvc.lock: which stages' files were made from the files and parameters that are here now. Logging others would show results under the wrong parameters."""
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,16 @@ class Lock:
 
     def current(self, dep: dict[str, Any]) -> bool:
         """Is it what its maker made last? Code and other files that no stage makes are not our business."""
-        if dep["path"] not in self.made:
-            return True
-        maker, md5 = self.made[dep["path"]]
-        return dep.get("md5") == md5 and self.vouches(maker)
+        inside = [path for path in self.made if path.startswith(f"{dep['path']}/")]
+        if inside:
+            return dep.get("md5") == self.folder(dep["path"], inside) and all(self.vouches(self.made[path][0]) for path in inside)
+        maker, md5 = self.made.get(dep["path"], (None, None))
+        return maker is None or (dep.get("md5") == md5 and self.vouches(maker))
+
+    def folder(self, path: str, inside: list[str]) -> str:
+        """The hash that DVC gives to a folder of these files."""
+        entries = [{"md5": self.made[name][1], "relpath": name.removeprefix(f"{path}/")} for name in inside]
+        return hashlib.md5(json.dumps(sorted(entries, key=lambda entry: entry["relpath"])).encode()).hexdigest() + ".dir"
 
 
 def read(path: Path) -> dict[str, Any]:

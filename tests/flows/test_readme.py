@@ -75,7 +75,10 @@ def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
     port = free_port()
     with started(project, "codline ui", "--port", str(port)) as process:
         until(lambda: "MLflow" in page(f"http://127.0.0.1:{port}"))
-        assert "Prefect" in page(project.environment["PREFECT_API_URL"].removesuffix("/api"))
+        prefect = project.environment["PREFECT_API_URL"].removesuffix("/api")
+        assert "Prefect" in page(prefect)
+        for address in (f"http://127.0.0.1:{port}", prefect):
+            assert page(address.replace("127.0.0.1", "127.0.0.2")) == ""  # a server that listened everywhere would answer there too
     assert process.returncode == 0
     assert page(f"http://127.0.0.1:{port}") == ""
 
