@@ -110,7 +110,8 @@ def ui(port: Annotated[int, typer.Option(help="For MLflow's page.")] = 5017) -> 
     store = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     with server.local() as api:
         command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
-        display.say(f"MLflow: http://127.0.0.1:{port}    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both.")
+        runs = f"http://127.0.0.1:{port}/#/experiments/{(scratch.read_note('runs', 'campaign') or {}).get('experiment', '1')}/runs"  # not MLflow's front page, which is about chats
+        display.say(f"MLflow: {runs}    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both.")
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as page, contextlib.suppress(KeyboardInterrupt):
             try:
                 page.wait()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from prefect import get_run_logger
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_image_artifact, create_link_artifact, create_table_artifact
 
 from codline import scratch
 from codline.files import read_json
@@ -39,9 +39,7 @@ def cycle(name: str) -> None:
             picture = scratch.root() / "gallery" / f"{name}.png"
             subprocess.run([sys.executable, "-m", "codline.sheets", name, str(picture)], check=True, capture_output=True)
             data = base64.b64encode(picture.read_bytes()).decode()
-            create_markdown_artifact(
-                f"![what {name} asks for](data:image/png;base64,{data})", key=f"query-{name}", description=f"The query of {name}, most wanted first"
-            )
+            create_image_artifact(f"data:image/png;base64,{data}", key=f"query-{name}", description=f"The query of {name}, most wanted first")
         note = scratch.read_note("runs", name)
         if note is not None:
             store = os.environ.get("MLFLOW_TRACKING_URI", "")

@@ -69,7 +69,7 @@ def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_byt
     assert one.returncode == 0, one.stdout
     keys = {artifact["key"]: artifact["type"] for artifact in asked(served, "artifacts/filter", {"sort": "CREATED_DESC"})}
     assert keys["learning-curve"] == "table"
-    assert keys["query-c1"] == "markdown"
+    assert keys["query-c1"] == "image"
     assert keys["train-c1"] == "progress"
 
 
