@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -110,13 +111,15 @@ def ui(port: Annotated[int, typer.Option(help="For MLflow's page.")] = 5017) -> 
     store = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     with server.local() as api:
         command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
-        runs = f"http://127.0.0.1:{port}/#/experiments/{(scratch.read_note('runs', 'campaign') or {}).get('experiment', '1')}/runs"  # not MLflow's front page, which is about chats
-        display.say(f"MLflow: {runs}    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both.")
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as page, contextlib.suppress(KeyboardInterrupt):
+        experiment = (scratch.read_note("runs", "campaign") or {}).get("experiment", "1")  # MLflow's own front page is about chats
+        display.say(f"MLflow: http://127.0.0.1:{port}/#/experiments/{experiment}/runs    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both.")
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as page:
             try:
                 page.wait()
+            except KeyboardInterrupt:
+                pass
             finally:
-                page.terminate()
+                os.killpg(page.pid, signal.SIGTERM)  # MLflow's page is a process of several
 
 
 @app.command(epilog="Example: MLFLOW_TRACKING_URI=http://127.0.0.1:5000 codline track")
@@ -166,6 +169,7 @@ def elsewhere(module: str, *arguments: str) -> None:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what we started is stopped, too
     try:
         app()
     except CodlineError as error:

@@ -60,14 +60,14 @@ def offline(project: Project) -> Project:
 
 
 @pytest.mark.slow
-def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(offline: Project) -> None:
-    assert "Learning curve" in typed(offline, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1")
-    assert re.search(r"train\.epochs +2 +10", typed(offline, "dvc params diff"))
-    assert "Ran experiment" in typed(offline, "dvc exp run -S train.epochs=30")
-    assert params.load(offline.root / "params.yaml")["train"]["epochs"] == 30
-    typed(offline, "dvc remote add --default storage ../codline-storage")
-    assert re.search(r"\d+ files pushed", typed(offline, "dvc push"))
-    assert (offline.root / "../codline-storage").is_dir()
+def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(untouched: Project) -> None:
+    assert "Learning curve" in typed(untouched, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1")
+    assert re.search(r"train\.epochs +2 +10", typed(untouched, "dvc params diff"))
+    assert "Ran experiment" in typed(untouched, "dvc exp run -S train.epochs=30")
+    assert params.load(untouched.root / "params.yaml")["train"]["epochs"] == 30
+    typed(untouched, "dvc remote add --default storage ../codline-storage")
+    assert re.search(r"\d+ files pushed", typed(untouched, "dvc push"))
+    assert (untouched.root / "../codline-storage").is_dir()
 
 
 @pytest.mark.slow
@@ -108,12 +108,12 @@ def test_a_strategy_is_added_as_the_readme_says(offline: Project) -> None:
 
 
 @pytest.mark.slow
-def test_images_of_one_s_own_are_used_as_the_readme_says(offline: Project) -> None:
-    follow_the_recipe(offline.root, "codline/datasets")
-    paint(offline.root / "images")
-    assert re.search(r"\d+ passed", typed(offline, "python -m pytest tests/contracts/test_every_dataset.py -k mine"))
-    assert "Learning curve" in typed(offline, "codline run -S prepare.dataset.name=mine", "--cycles", "1")
-    assert '"cat"' in (offline.root / "data/dataset.json").read_text()
+def test_images_of_one_s_own_are_used_as_the_readme_says(untouched: Project) -> None:
+    follow_the_recipe(untouched.root, "codline/datasets")
+    paint(untouched.root / "images")
+    assert re.search(r"\d+ passed", typed(untouched, "python -m pytest tests/contracts/test_every_dataset.py -k mine"))
+    assert "Learning curve" in typed(untouched, "codline run -S prepare.dataset.name=mine", "--cycles", "1")
+    assert '"cat"' in (untouched.root / "data/dataset.json").read_text()
 
 
 def typed(project: Project, command: str, *more: str) -> str:
