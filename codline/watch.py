@@ -12,15 +12,18 @@ from codline.errors import InfrastructureError
 SHELLS = {"sh", "bash", "dash", "zsh"}
 
 
-def watch(limit: float | None) -> None:
-    """End this process when its parent dies (or, behind a shell, when the grandparent does) or after `limit` seconds.
+def watch() -> None:
+    """End this process when its parent dies or, behind a shell, when the grandparent does.
 
     Unlike PR_SET_PDEATHSIG this sees past the shell that DVC runs commands in, and is not set off by the end of the thread that started us.
+    Call it first of all: whoever dies before it is called is not missed.
     """
     for pid in ancestors():
         threading.Thread(target=follow, args=(pid,), daemon=True).start()
-    if limit:
-        threading.Thread(target=expire, args=(limit,), daemon=True).start()
+
+
+def limit(seconds: float) -> None:
+    threading.Thread(target=expire, args=(seconds,), daemon=True).start()
 
 
 def ancestors() -> list[int]:
@@ -61,6 +64,6 @@ def alive(pid: int) -> bool:
     return True
 
 
-def expire(limit: float) -> None:
-    time.sleep(limit)
+def expire(seconds: float) -> None:
+    time.sleep(seconds)
     os._exit(InfrastructureError.exit_code)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from codline.errors import BusyError, InfrastructureError
+from codline.watch import watch
 
 PATIENCE = 90  # seconds; a new database takes 20 on a slow machine
 
@@ -69,11 +70,9 @@ def wait(api: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def serve(port: int) -> None:
+    watch()
     import uvicorn
 
-    from codline.watch import watch
-
-    watch(None)
     os.environ["PREFECT_UI_API_URL"] = f"http://127.0.0.1:{port}/api"
     uvicorn.run("prefect.server.api.server:create_app", factory=True, host="127.0.0.1", port=port, log_level="error", timeout_graceful_shutdown=3)
 

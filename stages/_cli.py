@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from codline import params, scratch
+from codline import params, scratch, watch
 from codline.errors import CodlineError, DataError
-from codline.watch import watch
 
 In = Annotated[Path, "in"]
 Out = Annotated[Path, "out"]
@@ -26,7 +25,8 @@ PATIENCE = 60  # seconds that a finished stage waits for MLflow
 def run(stage: Callable[..., None]) -> None:
     """Read the command line and params.yaml, run the stage, and leave with an exit code that says what went wrong."""
     began = time.perf_counter()
-    watch(float(os.environ.get("CODLINE_TIMEOUT", 0)) or None)
+    if seconds := float(os.environ.get("CODLINE_TIMEOUT", 0)):
+        watch.limit(seconds)
     arguments = command_line(stage)
     name = label(stage, arguments)
     scratch.note("error", name, None)

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from codline import params
 from flows import workspace as workspaces
@@ -24,10 +23,10 @@ class Project:
             os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(root), "COLUMNS": "160", "TERM": "dumb"} | environment
         )
 
-    def start(self, *words: str, **options: Any) -> subprocess.Popen[str]:
-        """In a session of its own, so that a test can look for what it leaves behind."""
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | options
-        return subprocess.Popen(words, cwd=self.root, env=self.environment, text=True, start_new_session=True, **pipes)
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """In a session of its own, so that a test can look for what it leaves behind; what it says is in said.txt."""
+        with (self.root.parent / "said.txt").open("w") as said:
+            return subprocess.Popen(words, cwd=self.root, env=self.environment, text=True, start_new_session=True, stdout=said, stderr=said)
 
     def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, cwd=self.root, env=self.environment, text=True, capture_output=True, timeout=timeout, check=False)

@@ -63,7 +63,7 @@ def offline(project: Project) -> Project:
 def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(untouched: Project) -> None:
     assert "Learning curve" in typed(untouched, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1")
     assert re.search(r"train\.epochs +2 +10", typed(untouched, "dvc params diff"))
-    assert "Ran experiment" in typed(untouched, "dvc exp run -S train.epochs=30")
+    assert "Ran experiment" in typed(untouched, "dvc exp run -S train.epochs=30", "train@c1")
     assert params.load(untouched.root / "params.yaml")["train"]["epochs"] == 30
     typed(untouched, "dvc remote add --default storage ../codline-storage")
     assert re.search(r"\d+ files pushed", typed(untouched, "dvc push"))
@@ -99,20 +99,19 @@ def test_the_flows_that_are_served_can_be_run_by_name(offline: Project) -> None:
 
 
 @pytest.mark.slow
-def test_a_strategy_is_added_as_the_readme_says(offline: Project) -> None:
-    follow_the_recipe(offline.root, "codline/strategies")
-    assert "gini" in typed(offline, "codline strategies")
-    assert re.search(r"\d+ passed", typed(offline, "python -m pytest tests/contracts/test_every_strategy.py -k gini"))
-    assert "Learning curve" in typed(offline, "codline run --strategy gini")
-    assert params.load(offline.root / "params.yaml")["score"]["strategy"] == {"name": "gini"}
-
-
-@pytest.mark.slow
-def test_images_of_one_s_own_are_used_as_the_readme_says(untouched: Project) -> None:
-    follow_the_recipe(untouched.root, "codline/datasets")
+def test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says(untouched: Project) -> None:
+    """Both in one campaign: each alone would cost another dozen stages."""
+    for name, code in files_to_write().items():
+        added(untouched.root / name, code)
     paint(untouched.root / "images")
-    assert re.search(r"\d+ passed", typed(untouched, "python -m pytest tests/contracts/test_every_dataset.py -k mine"))
-    assert "Learning curve" in typed(untouched, "codline run -S prepare.dataset.name=mine", "--cycles", "1")
+    assert "gini" in typed(untouched, "codline strategies")
+    assert re.search(
+        r"\d+ passed", typed(untouched, "python -m pytest tests/contracts/test_every_strategy.py tests/contracts/test_every_dataset.py", "-k", "gini or mine")
+    )
+    assert "Learning curve" in typed(untouched, "codline run --strategy gini", "-S", "prepare.dataset.name=mine")
+    assert "Everything is up to date." in typed(untouched, "codline run -S prepare.dataset.name=mine")
+    chosen = params.load(untouched.root / "params.yaml")
+    assert (chosen["score"]["strategy"], chosen["prepare"]["dataset"]) == ({"name": "gini"}, {"name": "mine"})
     assert '"cat"' in (untouched.root / "data/dataset.json").read_text()
 
 
@@ -132,17 +131,14 @@ def started(project: Project, command: str, *more: str) -> Iterator[subprocess.P
         process.wait(30)
 
 
-def follow_the_recipe(root: Path, family: str) -> None:
-    """Write the new file; in the family's union, add the imports and put the union in the place of the old one."""
-    for name, code in files_to_write().items():
-        if name == f"{family}/__init__.py":
-            old = (root / name).read_text(encoding="utf-8")
-            docstring, _, rest = old.partition("\n")
-            imports, _, union = code.partition("\nAny")
-            kept = "\n".join(line for line in rest.splitlines() if line not in imports.splitlines() and not line.startswith("Any"))
-            (root / name).write_text(f"{docstring}\n{imports}\n{kept}\n\nAny{union}", encoding="utf-8")
-        elif name.startswith(family):
-            (root / name).write_text(code, encoding="utf-8")
+def added(path: Path, code: str) -> None:
+    """A new file is written; in a family's __init__.py the imports are added, and the union takes the place of the old one."""
+    if path.name == "__init__.py":
+        docstring, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        imports, _, union = code.partition("\nAny")
+        kept = "\n".join(line for line in rest.splitlines() if line not in imports.splitlines() and not line.startswith("Any"))
+        code = f"{docstring}\n{imports}\n{kept}\n\nAny{union}"
+    path.write_text(code, encoding="utf-8")
 
 
 def paint(folder: Path) -> None:
@@ -185,8 +181,8 @@ ELSEWHERE: dict[str, Callable[..., object]] = {
     "codline serve": test_the_flows_that_are_served_can_be_run_by_name,
     "prefect deployment run campaign/local --watch": test_the_flows_that_are_served_can_be_run_by_name,
     "prefect deployment run cycle/local -p cycle=c3 --watch": test_the_flows_that_are_served_can_be_run_by_name,
-    "codline run -S prepare.dataset.name=mine": test_images_of_one_s_own_are_used_as_the_readme_says,
-    "codline run --strategy gini": test_a_strategy_is_added_as_the_readme_says,
+    "codline run -S prepare.dataset.name=mine": test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says,
+    "codline run --strategy gini": test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says,
 }
 
 
