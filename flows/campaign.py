@@ -30,6 +30,7 @@ def campaign(
         for name in Wiring().cycles:
             cycle(name, timeout_minutes)
             pages.curve()
+        workspace.tidied()
         report()
         workspace.tidied()
 

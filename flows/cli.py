@@ -106,9 +106,11 @@ def ui(port: Annotated[int, typer.Option(help="For MLflow's page.")] = 5017) -> 
     """Show the pages of MLflow and Prefect, on this machine alone."""
     from flows import server
 
+    store = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    if store.startswith("http"):
+        raise UserError(f"MLFLOW_TRACKING_URI: MLflow has its page at {store} already")
     if server.taken(port):
         raise BusyError(f"port {port} is in use; choose another with --port")
-    store = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     with server.local() as api:
         command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
         experiment = (scratch.read_note("runs", "campaign") or {}).get("experiment", "1")  # MLflow's own front page is about chats

@@ -177,13 +177,21 @@ def held_by_another() -> None:
 
 
 def tidied() -> None:
-    """Put dvc.lock into the order of the campaign and drop cycles that are no longer in it, so that equal results are equal bytes."""
-    names = Wiring().names()
+    """Leave of dvc.lock what is in the campaign, in its order, so that equal results are equal bytes.
+
+    What stages of a longer campaign made is removed: report would show it. DVC's cache still has it, so it comes back without training.
+    """
     lock = YAML(typ="safe", pure=True).load(LOCK.read_text(encoding="utf-8"))
-    ordered = {name: lock["stages"][name] for name in names if name in lock["stages"]}
-    if list(ordered) != list(lock["stages"]):
-        with whole(LOCK) as part:
-            dump_yaml(str(part), {"schema": lock["schema"], "stages": ordered})
-    for folder in Path("cycles").glob("c*"):
-        if folder.name not in Wiring().cycles:
-            shutil.rmtree(folder)  # DVC's cache still has it: the longer campaign comes back without training
+    kept = {name: lock["stages"][name] for name in Wiring().names() if name in lock["stages"]}
+    if list(kept) == list(lock["stages"]):
+        return
+    for path in outputs(lock["stages"]) - outputs(kept):
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # if that was its last file
+    with whole(LOCK) as part:
+        dump_yaml(str(part), {"schema": lock["schema"], "stages": kept})
+
+
+def outputs(stages: dict[str, Any]) -> set[Path]:
+    return {Path(out["path"]) for stage in stages.values() for out in stage.get("outs", [])}

@@ -123,7 +123,7 @@ def typed(project: Project, command: str, *more: str) -> str:
 @contextlib.contextmanager
 def started(project: Project, command: str, *more: str) -> Iterator[subprocess.Popen[str]]:
     """Let it run until the block is over, and stop it as Ctrl-C does."""
-    process = project.start(*shlex.split(command), *more, stdout=subprocess.DEVNULL)
+    process = project.start(*shlex.split(command), *more)
     try:
         yield process
     finally:
