@@ -10,7 +10,7 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: demo test test-slow lint format setup ui serve lock clean help
+.PHONY: demo test test-fast test-slow lint format setup ui serve lock clean help
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -19,8 +19,11 @@ help: ## list what can be made
 demo: setup ## run the campaign on the embedded digits, and say where to look
 	@codline run
 
-test: setup lint ## every test (the long ones too: make test-slow)
-	@pytest
+test: setup lint ## ruff, mypy and import-linter, then every test
+	@pytest -n 2 --dist loadfile
+
+test-fast: setup ## the tests that take seconds
+	@pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup ## only the long tests: twenty kills at random instants and the like
 	@pytest -m slow

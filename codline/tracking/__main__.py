@@ -31,12 +31,13 @@ def main() -> None:
 
 def connect(everything: bool) -> None:
     from codline.tracking.store import Store, answering
-    from codline.tracking.sync import sync
+    from codline.tracking.sync import sync, turn
     from codline.wiring import Wiring
 
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     with answering():
-        store = Store()
+        with turn():  # two that make the database at once would trip over each other
+            store = Store()
         if everything:
             wiring = Wiring()
             for line in sync(store, wiring, wiring.cycles):

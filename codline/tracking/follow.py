@@ -63,11 +63,12 @@ def leave(words: str = "") -> NoReturn:
 
 def log(listener: Listener, stage: str, cycle: str | None) -> None:
     from codline.tracking.store import Store, answering  # mlflow: imported while the stage works
-    from codline.tracking.sync import sync
+    from codline.tracking.sync import sync, turn
 
     wiring = Wiring()
     with answering():
-        store = Store()
+        with turn():
+            store = Store()
         listener.connected = True
         if stage == "train" and cycle is not None:
             watch(listener, store, wiring, cycle)

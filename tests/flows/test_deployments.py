@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.flows.project import Project, killed, survivors
+from tests.flows.project import Project, survivors
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -84,16 +84,3 @@ def test_wrong_parameters_are_refused_before_anything_runs(served: Project) -> N
     assert not (served.root / "data").exists()
     late = served.run("prefect", "deployment", "run", "cycle/local", "--watch", "-p", "cycle=c2")
     assert late.returncode == 1
-
-
-def test_a_campaign_killed_while_it_holds_the_device_does_not_block_the_next(untouched: Project, finished: Project) -> None:
-    process = untouched.start("codline", "run")
-    deadline = time.monotonic() + 120
-    while not any("stages.train" in command for command in survivors(untouched.root)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    killed(process)
-    untouched.must("codline", "run")
-    assert untouched.lock == finished.lock
-    running = asked(untouched, "flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}})
-    assert running == []

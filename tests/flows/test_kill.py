@@ -9,14 +9,14 @@ import pytest
 
 from tests.flows.project import Project, killed, survivors
 
-LONGEST = 20  # seconds from start to kill: beyond, the small campaign might be over
+LONGEST = 10  # seconds from start to kill
 
 
 def interrupted(project: Project, kills: int, chance: random.Random) -> int:
     """Start the campaign and kill it, so many times or until it is through; say how often it was killed."""
     for done in range(kills):
         process = project.start("codline", "run")
-        deadline = time.monotonic() + chance.uniform(2, LONGEST)
+        deadline = time.monotonic() + chance.uniform(1, LONGEST)
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if process.poll() is not None:

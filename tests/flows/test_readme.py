@@ -20,6 +20,8 @@ from codline import params
 from tests.documents import blocks, commands, files_to_write
 from tests.flows.project import Project, free_port
 
+pytestmark = pytest.mark.slow
+
 # Typed as they stand where a campaign is finished: what each must say.
 AS_THEY_STAND = {
     "codline run": "Everything is up to date.",
@@ -43,7 +45,7 @@ def test_a_command_says_what_the_readme_promises(finished: Project, command: str
 def test_make_demo_and_make_test_come_down_to_commands_that_are_tested(finished: Project) -> None:
     """Not run for real: that would be these tests, within themselves."""
     assert typed(finished, "make demo", "-n").splitlines()[-1] == "codline run"
-    assert typed(finished, "make test", "-n").splitlines()[-1] == "pytest"
+    assert typed(finished, "make test", "-n").splitlines()[-1] == "pytest -n 2 --dist loadfile"
 
 
 def test_the_best_model_is_loaded_as_the_readme_says(finished: Project) -> None:
@@ -59,7 +61,6 @@ def offline(project: Project) -> Project:
     return project
 
 
-@pytest.mark.slow
 def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(untouched: Project) -> None:
     assert "Learning curve" in typed(untouched, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1")
     assert re.search(r"train\.epochs +2 +10", typed(untouched, "dvc params diff"))
@@ -70,7 +71,6 @@ def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(untouch
     assert (untouched.root / "../codline-storage").is_dir()
 
 
-@pytest.mark.slow
 def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
     port = free_port()
     with started(project, "codline ui", "--port", str(port)) as process:
@@ -83,7 +83,6 @@ def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
     assert page(f"http://127.0.0.1:{port}") == ""
 
 
-@pytest.mark.slow
 def test_the_flows_that_are_served_can_be_run_by_name(offline: Project) -> None:
     before, metrics = offline.lock, [offline.root / f"cycles/{cycle}/metrics.json" for cycle in ("c1", "c2")]
     with started(offline, "codline serve"):
@@ -98,7 +97,6 @@ def test_the_flows_that_are_served_can_be_run_by_name(offline: Project) -> None:
     assert offline.lock == before
 
 
-@pytest.mark.slow
 def test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says(untouched: Project) -> None:
     """Both in one campaign: each alone would cost another dozen stages."""
     for name, code in files_to_write().items():
