@@ -44,3 +44,11 @@ def project(finished: Project, tmp_path: Path) -> Project:
 @pytest.fixture
 def untouched(api: dict[str, str], tmp_path: Path) -> Project:
     return cloned(tmp_path / "codline", **api, CODLINE_TRACKING="off")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two workers share the flows between them by file, so that each server and each finished campaign is made once or twice, not for every test."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group("served" if item.path.stem in ("test_readme", "test_deployments") else "run"))
