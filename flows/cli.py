@@ -41,9 +41,10 @@ def run(
     from flows import server, workspace
     from flows.campaign import changes
 
-    wanted = changes(strategy, seed, cycles, overrides(set_ or []))
-    workspace.changed(wanted)
-    if not workspace.stale():
+    with workspace.held():
+        workspace.changed(changes(strategy, seed, cycles, overrides(set_ or [])))
+        stale = workspace.stale()
+    if not stale:
         display.table()
         display.farewell("Everything is up to date.")
         return

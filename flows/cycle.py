@@ -27,9 +27,10 @@ def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> No
             annotate(cycle)
             examined = diagnose.submit(cycle)
             merge(cycle)
+            pages.query(cycle)
             examined.result()
             measured.result()
-        pages.cycle(cycle)
+        pages.link(cycle)
 
 
 def ready(cycle: str) -> bool:

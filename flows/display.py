@@ -61,9 +61,9 @@ def live() -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]
 
 
 def draw(bars: Progress, campaign: TaskID, stage: TaskID, over: threading.Event) -> None:
+    total = len(Wiring().names())
     while not over.wait(0.2):
-        total = len(Wiring().names())
-        bars.update(campaign, completed=len(_finished), total=total, count=f"{len(_finished)} of {total} stages")
+        bars.update(campaign, completed=len(_finished), count=f"{len(_finished)} of {total} stages")
         for name in list(_running):
             note = scratch.read_note("progress", name)
             extra = {"total": note["total"], "completed": note["done"], "count": counted(note)} if note else {"total": None, "count": ""}

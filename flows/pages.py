@@ -32,24 +32,24 @@ def curve() -> None:
         create_table_artifact(rows, key="learning-curve", description="Test accuracy against labels")
 
 
-def cycle(name: str) -> None:
+def query(cycle: str) -> None:
     with harmless():
-        wiring = Wiring()
-        if name in wiring.queries:
-            picture = scratch.root() / "gallery" / f"{name}.png"
-            subprocess.run([sys.executable, "-m", "codline.sheets", name, str(picture)], check=True, capture_output=True)
-            data = base64.b64encode(picture.read_bytes()).decode()
-            create_image_artifact(f"data:image/png;base64,{data}", key=f"query-{name}", description=f"The query of {name}, most wanted first")
-        note = scratch.read_note("runs", name)
-        if note is not None:
-            store = os.environ.get("MLFLOW_TRACKING_URI", "")
-            base = store if store.startswith("http") else MLFLOW
-            create_link_artifact(
-                f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}",
-                "MLflow run",
-                key=f"mlflow-{name}",
-                description=f"{name} in MLflow (codline ui)",
-            )
+        picture = scratch.root() / "gallery" / f"{cycle}.png"
+        subprocess.run([sys.executable, "-m", "codline.sheets", cycle, str(picture)], check=True, capture_output=True)
+        data = base64.b64encode(picture.read_bytes()).decode()
+        create_image_artifact(f"data:image/png;base64,{data}", key=f"query-{cycle}", description=f"The query of {cycle}, most wanted first")
+
+
+def link(cycle: str) -> None:
+    """To the cycle's run in MLflow, if it has one."""
+    note = scratch.read_note("runs", cycle)
+    if note is None:
+        return
+    store = os.environ.get("MLFLOW_TRACKING_URI", "")
+    base = store if store.startswith("http") else MLFLOW
+    with harmless():
+        address = f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}"
+        create_link_artifact(address, "MLflow run", key=f"mlflow-{cycle}", description=f"{cycle} in MLflow (codline ui)")
 
 
 @contextlib.contextmanager

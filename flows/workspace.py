@@ -61,10 +61,10 @@ def held() -> Iterator[None]:
 
 def heal() -> None:
     """Mend what a kill in the middle of DVC's own writing may have left."""
-    backup = scratch.root() / "dvc.lock"
-    if LOCK.exists() and backup.exists() and not readable(LOCK):
+    whole_ones = [path for path in backups() if path.exists()]
+    if LOCK.exists() and whole_ones and not readable(LOCK):
         logging.getLogger("codline").warning("dvc.lock was cut off by a kill; the last whole one is put back")
-        shutil.copyfile(backup, LOCK)
+        shutil.copyfile(next((path for path in whole_ones if readable(path)), whole_ones[-1]), LOCK)
     register = Path(".dvc/tmp/rwlock")
     try:
         json.loads(register.read_text())
@@ -72,6 +72,11 @@ def heal() -> None:
         pass
     except ValueError:
         register.unlink()
+
+
+def backups() -> list[Path]:
+    """The last two states of dvc.lock: the newer one may have been copied while another stage's thread was writing it."""
+    return [scratch.root() / "dvc.lock", scratch.root() / "dvc.lock.older"]
 
 
 def readable(path: Path) -> bool:
@@ -136,8 +141,11 @@ def reproduce(stage: str) -> bool:
         raise InfrastructureError(f"{stage}: another DVC command holds this repository") from error
     except DvcException as error:
         raise DataError(f"{stage}: {' '.join(str(error).split())}") from error
-    if readable(LOCK):
-        with whole(scratch.root() / "dvc.lock") as part:
+    newer, older = backups()
+    if ran and newer.exists():
+        shutil.copyfile(newer, older)
+    if ran:
+        with whole(newer) as part:
             shutil.copyfile(LOCK, part)
     return ran
 
