@@ -16,7 +16,6 @@ def stale(project: Project) -> set[str]:
 
 def test_after_a_campaign_dvc_has_nothing_to_do(finished: Project) -> None:
     assert stale(finished) == set()
-    assert "is up to date" not in (finished.root / "report/index.html").read_text()
     assert (finished.root / "report/index.html").stat().st_size > 50_000
 
 
@@ -46,7 +45,6 @@ def test_touching_the_strategy_in_use_never_retrains(project: Project) -> None:
 
 
 def test_another_strategy_reruns_the_score_and_not_the_first_training(project: Project) -> None:
-    project.run("codline", "run", "--strategy", "nonsense")
     text = (project.root / "params.yaml").read_text()
     (project.root / "params.yaml").write_text(re.sub(r"strategy: \{.*?\}", "strategy: {name: margin}", text))
     assert stale(project) == {"score@c1"}
