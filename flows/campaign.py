@@ -7,7 +7,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from codline import params
 from codline.wiring import Wiring
-from flows import pages, runs, workspace
+from flows import lockfile, pages, runs, workspace
 from flows.cycle import cycle, limited
 from flows.tasks import prepare, report
 
@@ -30,9 +30,9 @@ def campaign(
         for name in Wiring().cycles:
             cycle(name, timeout_minutes)
             pages.curve()
-        workspace.tidied()
+        lockfile.tidied()
         report()
-        workspace.tidied()
+        lockfile.tidied()
 
 
 def changes(strategy: str | None, seed: int | None, cycles: int | None, overrides: dict[str, Any] | None) -> dict[str, Any]:

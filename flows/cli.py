@@ -43,15 +43,14 @@ def run(
 
     with workspace.held():
         workspace.changed(changes(strategy, seed, cycles, overrides(set_ or [])))
-        stale = workspace.stale()
-    if not stale:
-        display.table()
-        display.farewell("Everything is up to date.")
-        return
-    started = time.monotonic()
-    with display.live() as show, show("starting Prefect"), contextlib.ExitStack() as stack:
-        os.environ["PREFECT_API_URL"] = stack.enter_context(server.local())
-        launch(timeout_minutes)
+        if not workspace.stale():
+            display.table()
+            display.farewell("Everything is up to date.")
+            return
+        started = time.monotonic()
+        with display.live() as show, show("starting Prefect"), contextlib.ExitStack() as stack:
+            os.environ["PREFECT_API_URL"] = stack.enter_context(server.local())
+            launch(timeout_minutes)
     display.table()
     display.farewell(f"Done in {time.monotonic() - started:.0f} s.")
 

@@ -16,19 +16,16 @@ from typing import Any
 from dvc.exceptions import DvcException, ReproductionError
 from dvc.lock import LockError
 from dvc.repo import Repo
-from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from dvc.stage.exceptions import StageCmdFailedError
-from dvc.utils.serialize import dump_yaml
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-from voluptuous import Invalid
 
 from codline import params, scratch
 from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, DataError, InfrastructureError, UserError
 from codline.files import whole
 from codline.wiring import Wiring
+from flows import lockfile, warm
 
-PARAMS, LOCK = Path("params.yaml"), Path("dvc.lock")
+PARAMS = Path("params.yaml")
 logging.getLogger("dvc").setLevel(logging.WARNING)  # the tasks say what runs
 _holders = 0  # flows of this process that hold the workspace: a campaign and the cycle inside it
 
@@ -57,14 +54,13 @@ def held() -> Iterator[None]:
             yield
         finally:
             _holders -= 1
+            if _holders == 0:
+                warm.down()
 
 
 def heal() -> None:
     """Mend what a kill in the middle of DVC's own writing may have left."""
-    whole_ones = [path for path in backups() if path.exists()]
-    if LOCK.exists() and whole_ones and not readable(LOCK):
-        logging.getLogger("codline").warning("dvc.lock was cut off by a kill; the last whole one is put back")
-        shutil.copyfile(next((path for path in whole_ones if readable(path)), whole_ones[-1]), LOCK)
+    lockfile.heal()
     register = Path(".dvc/tmp/rwlock")
     try:
         json.loads(register.read_text())
@@ -72,19 +68,6 @@ def heal() -> None:
         pass
     except ValueError:
         register.unlink()
-
-
-def backups() -> list[Path]:
-    """The last two states of dvc.lock: the newer one may have been copied while another stage's thread was writing it."""
-    return [scratch.root() / "dvc.lock", scratch.root() / "dvc.lock.older"]
-
-
-def readable(path: Path) -> bool:
-    """DVC writes dvc.lock in place, a tenth of a second long: a kill then leaves a stump, which may even be valid YAML."""
-    try:
-        return bool(COMPILED_LOCKFILE_SCHEMA(YAML(typ="safe").load(path.read_text(encoding="utf-8"))))
-    except (YAMLError, Invalid, UnicodeDecodeError):
-        return False
 
 
 def changed(changes: dict[str, Any]) -> None:
@@ -123,6 +106,7 @@ def checked(path: Path = PARAMS) -> None:
     facts = {"digest": hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()}
     if scratch.read_note("checked", "params") == facts:
         return
+    warm.up()
     done = subprocess.run([sys.executable, "-m", "stages", str(path)], capture_output=True, text=True, check=False)
     if done.returncode:
         sentence = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "params.yaml could not be checked"
@@ -132,22 +116,16 @@ def checked(path: Path = PARAMS) -> None:
 
 def reproduce(stage: str) -> bool:
     """Let DVC bring one stage up to date; say whether it had to run."""
+    warm.up()
     try:
         with Repo(_wait_for_lock=True) as repo:
-            ran = bool(repo.reproduce(stage, single_item=True))
+            return bool(repo.reproduce(stage, single_item=True, repro_fn=lockfile.record))
     except ReproductionError as error:
         raise explained(stage, error.__cause__) from error
     except LockError as error:
         raise InfrastructureError(f"{stage}: another DVC command holds this repository") from error
     except DvcException as error:
         raise DataError(f"{stage}: {' '.join(str(error).split())}") from error
-    newer, older = backups()
-    if ran and newer.exists():
-        shutil.copyfile(newer, older)
-    if ran:
-        with whole(newer) as part:
-            shutil.copyfile(LOCK, part)
-    return ran
 
 
 def explained(stage: str, cause: BaseException | None) -> CodlineError:
@@ -164,7 +142,7 @@ def explained(stage: str, cause: BaseException | None) -> CodlineError:
 
 def stale() -> list[str]:
     """Stages of the campaign that DVC would run again."""
-    if not LOCK.exists():
+    if not lockfile.LOCK.exists():
         return Wiring().names()
     held_by_another()
     heal()
@@ -182,24 +160,3 @@ def held_by_another() -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BusyError(f"another DVC command (process {file.read().strip() or 'unknown'}) holds .dvc/tmp/lock; wait for it or stop it") from error
-
-
-def tidied() -> None:
-    """Leave of dvc.lock what is in the campaign, in its order, so that equal results are equal bytes.
-
-    What stages of a longer campaign made is removed: report would show it. DVC's cache still has it, so it comes back without training.
-    """
-    lock = YAML(typ="safe", pure=True).load(LOCK.read_text(encoding="utf-8"))
-    kept = {name: lock["stages"][name] for name in Wiring().names() if name in lock["stages"]}
-    if list(kept) == list(lock["stages"]):
-        return
-    for path in outputs(lock["stages"]) - outputs(kept):
-        path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()  # if that was its last file
-    with whole(LOCK) as part:
-        dump_yaml(str(part), {"schema": lock["schema"], "stages": kept})
-
-
-def outputs(stages: dict[str, Any]) -> set[Path]:
-    return {Path(out["path"]) for stage in stages.values() for out in stage.get("outs", [])}

@@ -11,7 +11,6 @@ from codline.errors import BusyError, UserError
 from flows import workspace
 from tests.flows.project import Project
 
-LOCK = "schema: '2.0'\nstages:\n  prepare:\n    cmd: python\n"
 HOLD = (
     "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
 )
@@ -44,21 +43,6 @@ def test_the_workspace_is_free_again_once_its_holder_was_killed(here: Path) -> N
         process.kill()
     with workspace.held(), workspace.held():
         pass
-
-
-@pytest.mark.parametrize("stump", ["", "schema: '2.0'\nstages:\n  prepare:\n", LOCK[:-3] + "\n   : x: y", "stages: 3\n"])
-def test_a_dvc_lock_cut_off_by_a_kill_is_put_back(here: Path, stump: str) -> None:
-    (here / "dvc.lock").write_text(stump)
-    (here / ".codline/dvc.lock").write_text(LOCK)
-    workspace.heal()
-    assert (here / "dvc.lock").read_text() == LOCK
-
-
-def test_a_whole_dvc_lock_is_left_alone(here: Path) -> None:
-    (here / "dvc.lock").write_text(LOCK)
-    (here / ".codline/dvc.lock").write_text(LOCK.replace("prepare", "other"))
-    workspace.heal()
-    assert (here / "dvc.lock").read_text() == LOCK
 
 
 def test_a_broken_register_of_dvc_is_removed(here: Path) -> None:

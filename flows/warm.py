@@ -1,0 +1,38 @@
+"""The warm process of this workspace: started when the first stage has to run, gone with the flow."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+
+from codline import scratch
+
+# What stages and MLflow's follower import besides our own modules, soonest needed first. `stages` and `codline.tracking` tell numpy and MLflow their settings.
+MODULES = "stages numpy pyarrow.parquet torch safetensors.torch sklearn.datasets codline.tracking mlflow torchmetrics.classification scipy.stats mlflow.pyfunc"
+_lock = threading.Lock()
+_process: subprocess.Popen[bytes] | None = None
+
+
+def up() -> None:
+    """Start it, unless it runs, or CODLINE_WARM says otherwise. Nobody waits for it: who comes too early is served as soon as it listens, or starts afresh."""
+    global _process
+    with _lock:
+        if _process is not None or sys.platform != "linux" or "CODLINE_WARM" in os.environ:
+            return
+        path = os.path.relpath(scratch.root() / "warm")  # a socket's path may have 107 characters
+        _process = subprocess.Popen([sys.executable, "-m", "codline.warm", path, *MODULES.split()], stdin=subprocess.DEVNULL)
+        os.environ["CODLINE_WARM"] = path
+
+
+def down() -> None:
+    global _process
+    with _lock:
+        if _process is None:
+            return
+        del os.environ["CODLINE_WARM"]
+        _process.kill()  # and with it what it forked
+        _process.wait()
+        _process = None
+        with contextlib.suppress(OSError):
+            (scratch.root() / "warm").unlink()
