@@ -157,12 +157,18 @@ def doctor() -> None:
 @app.command(hidden=True)
 def setup() -> None:
     """Make what Prefect and MLflow need, once: called by make."""
-    Path(".prefect").mkdir(exist_ok=True)
-    commands = [["prefect", "server", "database", "upgrade", "-y"], ["codline.tracking", "init"]]
-    jobs = [subprocess.Popen([sys.executable, "-m", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for words in commands]
-    if any([job.wait() for job in jobs]):  # a list: both are waited for
-        raise CodlineError("the databases of Prefect and MLflow could not be made; see what `prefect server database upgrade` says")
+    from flows import server
+
     scratch.root().mkdir(exist_ok=True)
+    Path(".prefect").mkdir(exist_ok=True)
+    with subprocess.Popen([sys.executable, "-m", "codline.tracking", "init"]) as tracking:
+        with contextlib.suppress(BusyError), server.local() as api:  # the first start makes the database; a taken port can wait for the first run
+            os.environ["PREFECT_API_URL"] = api
+            from flows import runs
+
+            runs.limited()
+        if tracking.wait():
+            raise CodlineError("the database of MLflow could not be made")
 
 
 def elsewhere(module: str, *arguments: str) -> None:

@@ -46,6 +46,11 @@ def recorded() -> Iterator[None]:
         scratch.note("flow", "run", None)
 
 
+def limited() -> None:
+    with get_client(sync_client=True) as client:
+        limit(client)
+
+
 def limit(client: SyncPrefectClient) -> None:
     """One model task per device at a time, unless somebody chose another number."""
     try:

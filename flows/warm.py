@@ -5,24 +5,32 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 from codline import scratch
 
 # What stages and MLflow's follower import besides our own modules, soonest needed first. `stages` and `codline.tracking` tell numpy and MLflow their settings.
 MODULES = "stages numpy pyarrow.parquet torch safetensors.torch sklearn.datasets codline.tracking mlflow torchmetrics.classification scipy.stats mlflow.pyfunc"
+PATIENCE = 2.0  # seconds; it takes a tenth
 _lock = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None
 
 
 def up() -> None:
-    """Start it, unless it runs, or CODLINE_WARM says otherwise. Nobody waits for it: who comes too early is served as soon as it listens, or starts afresh."""
+    """Start it, unless it runs, or CODLINE_WARM says otherwise. It serves while it imports, so nobody waits for more than its socket."""
     global _process
     with _lock:
         if _process is not None or sys.platform != "linux" or "CODLINE_WARM" in os.environ:
             return
-        path = os.path.relpath(scratch.root() / "warm")  # a socket's path may have 107 characters
+        scratch.root().mkdir(parents=True, exist_ok=True)
+        door = scratch.root() / "warm"
+        door.unlink(missing_ok=True)
+        path = os.path.relpath(door)  # a socket's path may have 107 characters
         _process = subprocess.Popen([sys.executable, "-m", "codline.warm", path, *MODULES.split()], stdin=subprocess.DEVNULL)
         os.environ["CODLINE_WARM"] = path
+        deadline = time.monotonic() + PATIENCE
+        while not door.exists() and _process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def down() -> None:

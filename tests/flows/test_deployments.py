@@ -84,3 +84,19 @@ def test_wrong_parameters_are_refused_before_anything_runs(served: Project) -> N
     assert not (served.root / "data").exists()
     late = served.run("prefect", "deployment", "run", "cycle/local", "--watch", "-p", "cycle=c2")
     assert late.returncode == 1
+
+
+def test_a_worker_of_a_process_pool_runs_what_prefect_yaml_deploys(project: Project, finished: Project) -> None:
+    """Last in this file: its deployments have the names of those that `codline serve` makes."""
+    project.must("prefect", "work-pool", "create", "local", "--type", "process", "--overwrite")
+    project.must("prefect", "--no-prompt", "deploy", "--all")
+    worker = project.start("prefect", "worker", "start", "--pool", "local")
+    try:
+        done = project.run("prefect", "deployment", "run", "campaign/local", "-p", 'overrides={"report.gallery": 4}', "--watch")
+        assert done.returncode == 0, done.stdout + (project.root.parent / "said.txt").read_text()
+    finally:
+        worker.terminate()
+        worker.wait(30)
+    assert "gallery: 4" in (project.root / "params.yaml").read_text()
+    assert project.lock != finished.lock
+    assert json.loads(project.must("dvc", "status", "--json")) == {}
