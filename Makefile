@@ -20,10 +20,10 @@ demo: setup ## run the campaign on the embedded digits, and say where to look
 	@codline run
 
 test: setup lint ## ruff, mypy and import-linter, then every test
-	@pytest -n 2 --dist loadgroup
+	@pytest -n 2 --dist worksteal
 
 test-fast: setup ## the tests that take seconds
-	@pytest -n 2 --dist loadgroup -m "not slow"
+	@pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: setup ## only the long tests: twenty kills at random instants and the like
 	@pytest -m slow

@@ -1,5 +1,7 @@
 """A real Prefect server, and one small campaign that was really run through it."""
 
+import fcntl
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,10 +32,15 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def finished(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Two cycles, run by `codline run`, MLflow and all. Read only: ask for `project` to change something."""
-    project = cloned(tmp_path_factory.mktemp("clone") / "codline", **api)
-    project.must("codline", "run")
-    return project
+    """Two cycles, run by `codline run`, MLflow and all. Read only: ask for `project` to change something. One for all workers."""
+    here = tmp_path_factory.getbasetemp()
+    shared = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here
+    with (shared / "finished.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not (shared / "finished.done").exists():
+            cloned(shared / "finished/codline", **api).must("codline", "run")
+            (shared / "finished.done").touch()
+    return Project(shared / "finished/codline", **api)
 
 
 @pytest.fixture
@@ -44,11 +51,3 @@ def project(finished: Project, tmp_path: Path) -> Project:
 @pytest.fixture
 def untouched(api: dict[str, str], tmp_path: Path) -> Project:
     return cloned(tmp_path / "codline", **api, CODLINE_TRACKING="off")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two workers share the flows between them by file, so that each server and each finished campaign is made once or twice, not for every test."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.xdist_group("served" if item.path.stem in ("test_readme", "test_deployments") else "run"))

@@ -35,7 +35,7 @@ def asked(project: Project, path: str, body: dict[str, Any]) -> Any:
 
 def names(project: Project) -> list[str]:
     flows = {flow["id"]: flow["name"] for flow in asked(project, "flows/filter", {})}
-    return [f"{flows[found['flow_id']]}/{found['name']}" for found in asked(project, "deployments/filter", {})]
+    return [f"{flows[found['flow_id']]}/{found['name']}" for found in asked(project, "deployments/filter", {}) if not found["work_pool_name"]]
 
 
 def state(project: Project, run: str) -> dict[str, Any]:
@@ -87,7 +87,6 @@ def test_wrong_parameters_are_refused_before_anything_runs(served: Project) -> N
 
 
 def test_a_worker_of_a_process_pool_runs_what_prefect_yaml_deploys(project: Project, finished: Project) -> None:
-    """Last in this file: its deployments have the names of those that `codline serve` makes."""
     project.must("prefect", "work-pool", "create", "local", "--type", "process", "--overwrite")
     project.must("prefect", "--no-prompt", "deploy", "--all")
     worker = project.start("prefect", "worker", "start", "--pool", "local")

@@ -45,7 +45,7 @@ def test_a_command_says_what_the_readme_promises(finished: Project, command: str
 def test_make_demo_and_make_test_come_down_to_commands_that_are_tested(finished: Project) -> None:
     """Not run for real: that would be these tests, within themselves."""
     assert typed(finished, "make demo", "-n").splitlines()[-1] == "codline run"
-    assert typed(finished, "make test", "-n").splitlines()[-1] == "pytest -n 2 --dist loadgroup"
+    assert typed(finished, "make test", "-n").splitlines()[-1] == "pytest -n 2 --dist worksteal"
 
 
 def test_the_best_model_is_loaded_as_the_readme_says(finished: Project) -> None:
