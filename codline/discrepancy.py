@@ -3,7 +3,10 @@
 import numpy as np
 
 
-def discrepancy(outputs_NC: np.ndarray, others_NC: np.ndarray) -> np.ndarray:
-    """L2 norm of the difference, per image (Huang et al., 2021, definition 1)."""
-    distance: np.ndarray = np.linalg.norm(outputs_NC - others_NC, axis=1)
-    return distance
+def discrepancy(outputs: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """L2 norm of the difference over the classes, per image (Huang et al., 2021, definition 1). Shapes: (N, C), or (N, C, H, W) of dense outputs.
+
+    Of dense outputs it is the mean over the pixels; the paper does not say, and a mean does not grow with the image.
+    """
+    distance: np.ndarray = np.linalg.norm(outputs - others, axis=1)
+    return distance if distance.ndim == 1 else distance.reshape(len(distance), -1).mean(axis=1)

@@ -1,12 +1,13 @@
 """Images in, logits out: streamed, so that memory does not grow with the pool."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 Take = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
+View = Callable[[Tensor], Tensor]
 
 
 class Normalize:
@@ -41,10 +42,20 @@ def filled(images: np.ndarray) -> np.ndarray:
     return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing else images
 
 
-@torch.inference_mode()
 def logits(network: nn.Module, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (ids, logits) batch by batch, in evaluation mode."""
-    network.eval()
+    for some, (found,) in all_logits([network], take, ids, normalize, batch_size):
+        yield some, found
+
+
+@torch.inference_mode()
+def all_logits(
+    networks: Sequence[nn.Module], take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, view: View | None = None
+) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+    """The same of several networks, which see the same images; `view` may change these first."""
+    for network in networks:
+        network.eval()
     for rows in stretches(len(ids), batch_size):
         images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
-        yield ids[rows], network(normalize(images)).float().cpu().numpy()[: len(ids[rows])]
+        inputs = normalize(images if view is None else view(images))
+        yield ids[rows], [network(inputs).float().cpu().numpy()[: len(ids[rows])] for network in networks]

@@ -9,15 +9,17 @@ import pyarrow as pa
 from codline import tables
 from codline.rows import Rows
 
+Chunk = tuple[np.ndarray, list[np.ndarray]]  # ids; logits of one or more networks
 
-def write(path: Path, classes: int, cycle: str, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Write (ids, logits) chunks and pass each on, so that scoring needs no second look at them."""
+
+def write(path: Path, classes: int, cycle: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """Write each chunk's first logits and pass all on, so that scoring needs no second look at them."""
     schema = tables.with_metadata(tables.outputs(classes), {"cycle": cycle})
     with tables.stream(path, schema) as writer:
-        for ids, logits_nC in chunks:
-            column = pa.FixedSizeListArray.from_arrays(pa.array(logits_nC.reshape(-1)), type=schema.field("logits").type)
+        for ids, logits in chunks:
+            column = pa.FixedSizeListArray.from_arrays(pa.array(logits[0].reshape(-1)), type=schema.field("logits").type)
             writer.write_batch(pa.record_batch([pa.array(ids, pa.int64()), column], schema=schema))
-            yield ids, logits_nC
+            yield ids, logits
 
 
 def opened(path: Path, classes: int) -> Rows:

@@ -1,20 +1,23 @@
 """fit(): the training of one cycle, exact to the bit, whether it ran through or was killed and resumed."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from codline.augment import Augment
-from codline.errors import TrainingError
+from codline.errors import TrainingError, UserError
 from codline.inference import Normalize, Take, stretches
+from codline.models.base import Network
 from codline.objectives import AnyObjective
+from codline.objectives.base import Batch, Beside
 from codline.params import Section
 
 
@@ -31,6 +34,7 @@ class Recipe(Section):
     start_from: Literal["previous", "fresh"]  # the last cycle's weights, or the untrained ones again
     augment: Augment
     objective: AnyObjective
+    snapshots: list[PositiveInt] = Field(default=[], max_length=8)  # so many steps before the end, the weights are kept
 
 
 @dataclass(frozen=True)
@@ -50,98 +54,160 @@ class Progress:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     curve: list[dict[str, float]] = field(default_factory=list)
 
+    def part(self, name: str) -> dict[str, Tensor]:
+        """The tensors whose names begin so, under the rest of their names."""
+        prefix = f"{name}."
+        return {key.removeprefix(prefix): value for key, value in self.tensors.items() if key.startswith(prefix)}
 
-def fit(network: nn.Module, examples: Examples, recipe: Recipe, *, seed: int, resume: Progress | None, on_epoch: Callable[[Progress], None]) -> Progress:
+
+def fit(
+    network: Network,
+    examples: Examples,
+    recipe: Recipe,
+    *,
+    seed: int,
+    resume: Progress | None,
+    on_epoch: Callable[[Progress], None],
+    beside: Beside | None = None,
+) -> Progress:
     """Train in place. `on_epoch` sees the whole state after each epoch and may keep it; given back as `resume`, training goes on from there."""
-    device = examples.normalize.device
-    torch.manual_seed(seed)  # what the network draws itself, such as dropout
-    generator = torch.Generator().manual_seed(seed)  # shuffles and augmentation
-    network.to(device).train()
-    companion = recipe.objective.companion(network)
-    if companion is not None:
-        companion.to(device)
-    optimizer = torch.optim.SGD(network.parameters(), recipe.learning_rate, recipe.momentum, weight_decay=recipe.weight_decay)
-    milestone = max(1, round(recipe.decay_at * recipe.epochs))
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [milestone], recipe.decay_by)
+    run = Run(network, examples, recipe, seed, beside or Beside())
     progress = resume or Progress()
     if resume is not None:
-        restore(resume, network, companion, optimizer, generator)
-        schedule.last_epoch = resume.epoch
-        optimizer.param_groups[0]["lr"] = recipe.learning_rate * (recipe.decay_by if resume.epoch >= milestone else 1)
-
+        run.restore(resume)
     for epoch in range(progress.epoch, recipe.epochs):
-        order = torch.randperm(len(examples.labeled), generator=generator).numpy()
-        seen = correct = 0
-        task_sum = extra_sum = torch.zeros((), device=device)
-        for rows in stretches(len(order), recipe.batch_size):
-            batch = order[rows]
-            labels = torch.from_numpy(examples.labels[batch].astype(np.int64)).to(device)
-            logits = network(augmented(examples.labeled[batch], examples, recipe, generator))
-            task = functional.cross_entropy(logits, labels)
-            extra = torch.zeros((), device=device)
-            if companion is not None and len(examples.unlabeled) > 1:
-                drawn = torch.randint(len(examples.unlabeled), (recipe.batch_size,), generator=generator).numpy()
-                images = augmented(examples.unlabeled[drawn], examples, recipe, generator)
-                # A forward of its own: labelled and unlabelled images must not share batch-norm statistics.
-                extra = recipe.objective.loss(network(images), companion.logits(images))
-            optimizer.zero_grad()
-            (task + extra).backward()
-            optimizer.step()
-            if companion is not None:
-                companion.update(network)
-            seen += len(batch)
-            correct = correct + (logits.argmax(1) == labels).sum()
-            task_sum, extra_sum = task_sum + task.detach() * len(batch), extra_sum + extra.detach() * len(batch)
-        total = float(task_sum + extra_sum)
-        # The last step's weights have seen no loss yet: without looking at them a broken model could be kept as good.
-        if not math.isfinite(total) or not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
-            where = f"epoch {epoch + 1} of {recipe.epochs}"
-            raise TrainingError(f"training diverged in {where}: the loss is {total / seen}; lower train.learning_rate (now {recipe.learning_rate})")
-        rate = float(optimizer.param_groups[0]["lr"])
-        schedule.step()
-        row = {
-            "epoch": epoch + 1,
-            "learning_rate": rate,
-            "task_loss": float(task_sum) / seen,
-            "unsupervised_loss": float(extra_sum) / seen,
-            "accuracy": float(correct) / seen,
-        }
-        progress = Progress(epoch + 1, snapshot(network, companion, optimizer, generator), [*progress.curve, row])
+        row = run.epoch(epoch)
+        progress = Progress(epoch + 1, run.state(), [*progress.curve, row])
         on_epoch(progress)
     return progress
 
 
-def augmented(ids: np.ndarray, examples: Examples, recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Crop and flip the raw pixels, so that the border is black, then standardise."""
-    images = torch.from_numpy(examples.take(ids)).to(examples.normalize.device)
-    return examples.normalize(recipe.augment(images, generator))
+class Run:
+    """One training: the network, what is kept beside it, the optimizer, the random streams."""
+
+    def __init__(self, network: Network, examples: Examples, recipe: Recipe, seed: int, beside: Beside) -> None:
+        self.network, self.examples, self.recipe = network, examples, recipe
+        self.device = examples.normalize.device
+        torch.manual_seed(seed)  # what the network draws itself, such as dropout
+        self.generator = torch.Generator().manual_seed(seed)  # shuffles and augmentation
+        network.to(self.device).train()
+        self.companion = recipe.objective.companion(network, beside)
+        if self.companion is not None:
+            self.companion.to(self.device)
+        self.first_cycle = beside.previous is None
+        # Batch-norm's statistics are of the images that pass together, and labelled and unlabelled ones are not to share them.
+        self.apart = any(isinstance(module, _BatchNorm) for module in network.modules())
+        trained = [*network.parameters(), *(self.companion.trained() if self.companion else ())]
+        self.optimizer = torch.optim.SGD(trained, recipe.learning_rate, recipe.momentum, weight_decay=recipe.weight_decay)
+        self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
+        self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
+        self.batches = len(list(stretches(len(examples.labeled), recipe.batch_size)))
+        self.snapshots: dict[str, Tensor] = {}
+        self.step = 0
+        total = recipe.epochs * self.batches
+        if recipe.snapshots and max(recipe.snapshots) > total:
+            raise UserError(f"params.yaml: train.snapshots: found {max(recipe.snapshots)} steps before the end, but training takes only {total} steps")
+        self.kept_at = {total - back: back for back in recipe.snapshots}
+        self.keep()
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        order = torch.randperm(len(self.examples.labeled), generator=self.generator).numpy()
+        seen, correct = 0, torch.zeros((), dtype=torch.int64, device=self.device)
+        task_sum = extra_sum = torch.zeros((), device=self.device)
+        for rows in stretches(len(order), self.recipe.batch_size):
+            batch = order[rows]
+            task, extra, right = self.stepped(batch)
+            seen, correct = seen + len(batch), correct + right
+            task_sum, extra_sum = task_sum + task * len(batch), extra_sum + extra * len(batch)
+        total = float(task_sum + extra_sum)
+        # The last step's weights have seen no loss yet: without looking at them a broken model could be kept as good.
+        if not math.isfinite(total) or not all(bool(value.isfinite().all()) for value in self.network.state_dict().values()):
+            where, rate = f"epoch {epoch + 1} of {self.recipe.epochs}", self.recipe.learning_rate
+            raise TrainingError(f"training diverged in {where}: the loss is {total / seen}; lower train.learning_rate (now {rate})")
+        rate = float(self.optimizer.param_groups[0]["lr"])
+        self.schedule.step()
+        sums = {"task_loss": float(task_sum), "unsupervised_loss": float(extra_sum), "accuracy": float(correct)}
+        return {"epoch": epoch + 1, "learning_rate": rate} | {name: value / seen for name, value in sums.items()}
+
+    def stepped(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        """One step of the optimizer: the task loss, the unsupervised one, how many images were recognised."""
+        labels = torch.from_numpy(self.examples.labels[rows].astype(np.int64)).to(self.device)
+        images, extra = self.augmented(self.examples.labeled[rows]), torch.zeros((), device=self.device)
+        if self.companion is not None and self.companion.active and len(self.examples.unlabeled) > 1:
+            labeled, unlabeled = self.seen(images, self.drawn)
+            task = functional.cross_entropy(labeled.logits, labels)
+            extra = self.companion.loss(labeled, unlabeled)
+        else:
+            labeled = self.outputs(images)
+            task = functional.cross_entropy(labeled.logits, labels)
+        self.optimizer.zero_grad()
+        (task + extra).backward()
+        self.optimizer.step()
+        if self.companion is not None:
+            self.companion.update(self.network)
+        self.step += 1
+        self.keep()
+        return task.detach(), extra.detach(), (labeled.logits.argmax(1) == labels).sum()
+
+    def seen(self, images: Tensor, drawn: Callable[[], Tensor]) -> tuple[Batch, Batch]:
+        """Labelled and unlabelled images through the network: in one pass where no statistics are shared, which is quicker, else one after the other."""
+        if self.apart:
+            labeled = self.outputs(images)
+            return labeled, self.outputs(drawn())
+        both = self.outputs(torch.cat([images, drawn()]))
+        cut = len(images)
+        parts = [Batch(both.images[rows], both.features[rows], both.logits[rows]) for rows in (slice(cut), slice(cut, None))]
+        return parts[0], parts[1]
+
+    def outputs(self, images: Tensor) -> Batch:
+        features = self.network.body(images)
+        return Batch(images, features, self.network.head(features))
+
+    def drawn(self) -> Tensor:
+        """Unlabelled images for one step."""
+        ids, count = self.examples.unlabeled, self.recipe.objective.unlabeled_batch(self.recipe.batch_size)
+        if self.first_cycle and self.recipe.objective.repeats_first_batch():
+            return self.augmented(ids[:count])
+        return self.augmented(ids[torch.randint(len(ids), (count,), generator=self.generator).numpy()])
+
+    def augmented(self, ids: np.ndarray) -> Tensor:
+        """Crop and flip the raw pixels, so that the border is black, then standardise."""
+        images = torch.from_numpy(self.examples.take(ids)).to(self.device)
+        return self.examples.normalize(self.recipe.augment(images, self.generator))
+
+    def keep(self) -> None:
+        """A snapshot, if this is a step to keep."""
+        if self.step in self.kept_at:
+            state = copied(self.network.state_dict())
+            self.snapshots |= {f"{self.kept_at[self.step]}.{key}": value for key, value in state.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        momenta = {str(i): state["momentum_buffer"] for i, state in self.optimizer.state_dict()["state"].items() if state.get("momentum_buffer") is not None}
+        streams = {"torch": torch.get_rng_state(), "data": self.generator.get_state()}
+        if torch.cuda.is_available():
+            streams["cuda"] = torch.cuda.get_rng_state()
+        beside = self.companion.state_dict() if self.companion is not None else {}
+        groups = {"network": self.network.state_dict(), "companion": beside, "momentum": momenta, "random": streams}
+        state = {f"{group}.{key}": value for group, tensors in groups.items() for key, value in tensors.items()}
+        return copied(state) | {f"snapshot.{key}": value for key, value in self.snapshots.items()}
+
+    def restore(self, progress: Progress) -> None:
+        self.network.load_state_dict(progress.part("network"))
+        if self.companion is not None:
+            self.companion.load_state_dict(progress.part("companion"))
+        state: dict[str, Any] = self.optimizer.state_dict()
+        state["state"] = {int(index): {"momentum_buffer": value} for index, value in progress.part("momentum").items()}
+        self.optimizer.load_state_dict(state)
+        streams = progress.part("random")
+        torch.set_rng_state(streams["torch"])
+        self.generator.set_state(streams["data"])
+        if "cuda" in streams and torch.cuda.is_available():
+            torch.cuda.set_rng_state(streams["cuda"])
+        self.snapshots = progress.part("snapshot")
+        self.step = progress.epoch * self.batches
+        self.schedule.last_epoch = progress.epoch
+        self.optimizer.param_groups[0]["lr"] = self.recipe.learning_rate * (self.recipe.decay_by if progress.epoch >= self.milestone else 1)
 
 
-def snapshot(network: nn.Module, companion: nn.Module | None, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> dict[str, Tensor]:
-    tensors = {f"network.{key}": value for key, value in network.state_dict().items()}
-    if companion is not None:
-        tensors |= {f"companion.{key}": value for key, value in companion.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        if state.get("momentum_buffer") is not None:
-            tensors[f"momentum.{index}"] = state["momentum_buffer"]
-    streams = {"random.torch": torch.get_rng_state(), "random.data": generator.get_state()}
-    if torch.cuda.is_available():
-        streams["random.cuda"] = torch.cuda.get_rng_state()
-    return {key: value.detach().cpu().clone() for key, value in (tensors | streams).items()}
-
-
-def restore(progress: Progress, network: nn.Module, companion: nn.Module | None, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
-    groups: dict[str, dict[str, Tensor]] = {}
-    for key, value in progress.tensors.items():
-        group, _, rest = key.partition(".")
-        groups.setdefault(group, {})[rest] = value
-    network.load_state_dict(groups["network"])
-    if companion is not None:
-        companion.load_state_dict(groups["companion"])
-    state: dict[str, Any] = optimizer.state_dict()
-    state["state"] = {int(index): {"momentum_buffer": value} for index, value in groups.get("momentum", {}).items()}
-    optimizer.load_state_dict(state)
-    torch.set_rng_state(groups["random"]["torch"])
-    generator.set_state(groups["random"]["data"])
-    if "cuda" in groups["random"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state(groups["random"]["cuda"])
+def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value.detach().cpu().clone() for key, value in tensors.items()}

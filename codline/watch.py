@@ -9,16 +9,17 @@ from pathlib import Path
 
 from codline.errors import InfrastructureError
 
+OWNER = "CODLINE_OWNER"  # the process id of the flow
 SHELLS = {"sh", "bash", "dash", "zsh"}
 
 
 def watch() -> None:
-    """End this process when its parent dies or, behind a shell, when the grandparent does.
+    """End this process when its parent dies or, behind a shell, when the grandparent does, or the owner that the environment names.
 
     Unlike PR_SET_PDEATHSIG this sees past the shell that DVC runs commands in, and is not set off by the end of the thread that started us.
-    Call it first of all: whoever dies before it is called is not missed.
+    Call it first of all: a parent that dies before it is called is not missed, the owner is.
     """
-    for pid in ancestors():
+    for pid in {*ancestors(), int(os.environ.get(OWNER, 0))}:
         threading.Thread(target=follow, args=(pid,), daemon=True).start()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from codline.errors import BusyError, InfrastructureError
-from codline.watch import watch
+from codline.watch import OWNER, watch
 
 PATIENCE = 90  # seconds; a new database takes 20 on a slow machine
 
@@ -48,9 +48,8 @@ def local() -> Iterator[str]:
         raise BusyError(
             f"port {port} is in use, but not by a Prefect server; stop what listens there or set PREFECT_API_URL to http://127.0.0.1:<another port>/api"
         )
-    with subprocess.Popen(
-        [sys.executable, "-m", "flows.server", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+    command, settings = [sys.executable, "-m", "flows.server", str(port)], os.environ | {OWNER: str(os.getpid())}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=settings) as process:
         try:
             wait(api, process)
             yield api

@@ -22,6 +22,7 @@ from ruamel.yaml import YAML
 from codline import params, scratch
 from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, DataError, InfrastructureError, UserError
 from codline.files import whole
+from codline.watch import OWNER
 from codline.wiring import Wiring
 from flows import lockfile, warm
 
@@ -49,6 +50,7 @@ def held() -> Iterator[None]:
             file.write(str(os.getpid()))
             file.flush()
             heal()
+            os.environ[OWNER] = str(os.getpid())
         _holders += 1
         try:
             yield
@@ -56,6 +58,7 @@ def held() -> Iterator[None]:
             _holders -= 1
             if _holders == 0:
                 warm.down()
+                del os.environ[OWNER]
 
 
 def heal() -> None:

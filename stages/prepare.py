@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pyarrow as pa
 
-from codline import images as image_store, inference, outputs as output_store, seeding, tables, weights
+from codline import companions as companion_store, images as image_store, inference, outputs as output_store, seeding, tables, weights
 from codline.compute import configure
 from codline.datasets import AnyDataset
 from codline.errors import UserError
@@ -23,18 +23,30 @@ class Params(Section):
 
 
 def prepare(
-    params: Params, *, seed: int, compute: Compute, images: Out, dataset: Out, pool: Out, oracle: Out, test: Out, labeled: Out, model: Out, outputs: Out
+    params: Params,
+    *,
+    seed: int,
+    compute: Compute,
+    images: Out,
+    dataset: Out,
+    pool: Out,
+    oracle: Out,
+    test: Out,
+    labeled: Out,
+    model: Out,
+    companions: Out,
+    outputs: Out,
 ) -> None:
     device = configure(compute)
-    spec, split = params.dataset, seeding.stream(seed, "split")
-    raw = spec.load(split)
+    split = seeding.stream(seed, "split")
+    raw = params.dataset.load(split)
     ids = np.arange(len(raw.images))
     pool_ids = ids[~raw.is_test]
     start = amount(params.start, len(pool_ids))
     if start > len(pool_ids):
         raise UserError(f"params.yaml: prepare.start: found {start}, but the pool has only {len(pool_ids)} images")
-    if start < len(spec.classes):
-        logging.warning("prepare.start: %d first labels for %d classes: some classes start without an example", start, len(spec.classes))
+    if start < len(raw.classes):
+        logging.warning("prepare.start: %d first labels for %d classes: some classes start without an example", start, len(raw.classes))
     first = np.sort(split.choice(pool_ids, start, replace=False))
 
     image_store.write(images, ids, raw.images)
@@ -43,14 +55,16 @@ def prepare(
     tables.write(pa.table([pool_ids, raw.labels[pool_ids]], schema=tables.ORACLE), tables.ORACLE, oracle)
     tables.write(pa.table([ids[raw.is_test], raw.labels[raw.is_test]], schema=tables.TEST), tables.TEST, test)
     tables.write(pa.table([first, raw.labels[first], ["init"] * start], schema=tables.LABELED), tables.LABELED, labeled)
-    shape, classes = tuple(raw.images.shape[1:]), len(spec.classes)
-    write_json(dataset, {"task": "classification", "classes": spec.classes, "shape": shape, "mean": spec.mean, "std": spec.std})
+    shape, classes = tuple(raw.images.shape[1:]), len(raw.classes)
+    mean, std = raw.statistics()
+    write_json(dataset, {"task": "classification", "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
 
     network = params.model.initial(classes, shape, seeding.derive(seed, "init")).to(device)
     weights.save_network(model, network, weights.Card(params.model.model_dump(), classes, shape, "init", 0))
-    normalize = inference.Normalize(list(spec.mean), list(spec.std), device)
+    companion_store.write(companions, "init", {})
+    normalize = inference.Normalize(mean, std, device)
     unlabeled = np.setdiff1d(pool_ids, first)
-    for _ in output_store.write(outputs, classes, "init", inference.logits(network, image_store.opened(images).take, unlabeled, normalize, 512)):
+    for _ in output_store.write(outputs, classes, "init", inference.all_logits([network], image_store.opened(images).take, unlabeled, normalize, 512)):
         pass
 
 

@@ -1,13 +1,27 @@
 """score: this cycle's model, the last one's outputs -> outputs and a score for every unlabelled image."""
 
+from functools import partial
+from typing import Literal, Self
+
 import numpy as np
 import pyarrow as pa
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 
-from codline import dataset as datasets, images as image_store, inference, outputs as output_store, seeding, tables, weights
+from codline import (
+    companions as companion_store,
+    dataset as datasets,
+    images as image_store,
+    inference,
+    outputs as output_store,
+    scoring,
+    seeding,
+    tables,
+    weights,
+)
+from codline.augment import Augment
 from codline.compute import configure
 from codline.labels import unlabeled
-from codline.params import Compute, Section
+from codline.params import Amount, Compute, Section
 from codline.progress import bar
 from codline.strategies import AnyStrategy
 from codline.strategies.base import Pool
@@ -17,6 +31,15 @@ from stages._cli import In, Out, run
 class Params(Section):
     strategy: AnyStrategy
     batch_size: PositiveInt
+    subset: Amount | None = None  # of the unlabelled images, so many, drawn at random, can be asked for; all if left out
+    previous: Literal["kept", "recomputed"] = "kept"  # the last cycle's outputs: from its file, or by another pass, of its model
+    augment: Augment | None = None  # a random view of each image, the same for both models
+
+    @model_validator(mode="after")
+    def one_view(self) -> Self:
+        if self.augment is not None and self.previous == "kept":
+            raise ValueError("previous: recomputed beside augment: both models must see the same view")
+        return self
 
 
 def score(
@@ -30,28 +53,42 @@ def score(
     pool: In,
     labeled: In,
     model: In,
+    companions: In,
     previous: In,
+    earlier: In,
     outputs: Out,
     scores: Out,
 ) -> None:
     device = configure(compute)
     facts = datasets.opened(dataset)
-    classes = len(facts.classes)
-    network, _ = weights.load_network(model, classes=classes, shape=facts.shape)
-    before = output_store.opened(previous, classes)
+    classes, shape = len(facts.classes), facts.shape
+    network, card = weights.load_network(model, classes=classes, shape=shape)
+    last, before = weights.load_network(earlier, classes=classes, shape=shape)
+    kept = output_store.opened(previous, classes)
+    first_cycle, recomputed = before.cycle == "init", params.previous == "recomputed"
+    needs = params.strategy.needs(first_cycle)
+    untrained = partial(card.spec.initial, classes, shape, seeding.derive(seed, "independent"))
+    others = scoring.networks(needs if recomputed else needs - {"previous"}, companion_store.read(companions), last, untrained)
     ids = unlabeled(pool, labeled)
-    normalize = inference.Normalize(facts.mean, facts.std, device)
-    rng = seeding.stream(seed, "selection", cycle)
-    logits = inference.logits(network.to(device), image_store.opened(images).take, ids, normalize, params.batch_size)
-    found, done = [np.empty(0)], 0
-    with bar(f"score@{cycle}", "images", len(ids)) as advance:
-        for chunk, logits_nC in output_store.write(outputs, classes, cycle, logits):
-            stretch = Pool(chunk, output_store.softmax(logits_nC), output_store.softmax(before.take(chunk)), first_cycle=before.metadata["cycle"] == "init")
-            found.append(params.strategy.scores(stretch, rng))
-            done += len(chunk)
-            advance(done)
-    table = pa.table([ids, np.concatenate(found)], schema=tables.SCORES)
-    tables.write(table, tables.SCORES, scores)
+    chosen = scoring.subset(ids, params.subset, seeding.stream(seed, "subset", cycle))
+    passes = inference.all_logits(
+        [each.to(device) for each in (network, *others.values())],
+        image_store.opened(images).take,
+        chosen if recomputed else ids,
+        inference.Normalize(facts.mean, facts.std, device),
+        params.batch_size,
+        scoring.view(params.augment, seeding.derive(seed, "view", cycle)),
+    )
+    rng, found = seeding.stream(seed, "selection", cycle), [np.empty(0)]
+    with bar(f"score@{cycle}", "images", len(chosen)) as advance:
+        for chunk, (ours, *theirs) in output_store.write(outputs, classes, cycle, passes):
+            rows = np.isin(chunk, chosen, assume_unique=True)
+            beside = {name: scoring.said(logits[rows]) for name, logits in zip(others, theirs, strict=True)}
+            if "previous" in needs - set(others):
+                beside["previous"] = scoring.said(kept.take(chunk[rows]))
+            found.append(params.strategy.scores(Pool(chunk[rows], scoring.said(ours[rows]), beside, first_cycle), rng))
+            advance(sum(map(len, found)))
+    tables.write(pa.table([chosen, np.concatenate(found)], schema=tables.SCORES), tables.SCORES, scores)
 
 
 if __name__ == "__main__":

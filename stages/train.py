@@ -1,10 +1,14 @@
 """train: labelled images (and the unlabelled ones, without labels) -> the model of this cycle and its training curve."""
 
+import copy
+from functools import partial
+
 import pyarrow as pa
 
-from codline import checkpoints, dataset as datasets, images as image_store, inference, seeding, tables, weights
+from codline import checkpoints, companions as companion_store, dataset as datasets, images as image_store, inference, seeding, tables, weights
 from codline.compute import configure
 from codline.labels import unlabeled
+from codline.objectives.base import Beside
 from codline.params import Compute
 from codline.progress import bar
 from codline.training import Examples, Progress, Recipe, fit
@@ -16,7 +20,20 @@ class Params(Recipe):
 
 
 def train(
-    params: Params, *, seed: int, compute: Compute, cycle: str, images: In, dataset: In, pool: In, labeled: In, previous: In, model: Out, curve: Out
+    params: Params,
+    *,
+    seed: int,
+    compute: Compute,
+    cycle: str,
+    images: In,
+    dataset: In,
+    pool: In,
+    labeled: In,
+    previous: In,
+    kept: In,
+    model: Out,
+    companions: Out,
+    curve: Out,
 ) -> None:
     device = configure(compute)
     facts = datasets.opened(dataset)
@@ -29,9 +46,15 @@ def train(
         inference.Normalize(facts.mean, facts.std, device),
     )
     network, before = weights.load_network(previous, classes=len(facts.classes), shape=facts.shape)
+    untrained = partial(before.spec.initial, before.classes, before.shape)
+    beside = Beside(
+        previous=copy.deepcopy(network) if before.cycle != "init" else None,
+        independent=partial(untrained, seeding.derive(seed, "independent")),
+        kept=companion_store.of_objective(companion_store.read(kept)),
+    )
     if params.start_from == "fresh":
-        network = before.spec.initial(before.classes, before.shape, seeding.derive(seed, "init"))
-    saved = checkpoints.Checkpoint([dataset, pool, labeled, previous], params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
+        network = untrained(seeding.derive(seed, "init"))
+    saved = checkpoints.Checkpoint([dataset, pool, labeled, previous, kept], params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
 
     with bar(f"train@{cycle}", "epochs", params.epochs) as advance:
 
@@ -42,9 +65,10 @@ def train(
         resume = saved.read()
         if resume:
             advance(resume.epoch, curve=resume.curve)
-        done = fit(network, examples, params, seed=seeding.derive(seed, "training", cycle), resume=resume, on_epoch=on_epoch)
+        done = fit(network, examples, params, seed=seeding.derive(seed, "training", cycle), resume=resume, on_epoch=on_epoch, beside=beside)
 
     weights.save_network(model, network, weights.Card(before.model, before.classes, before.shape, cycle, len(known)))
+    companion_store.write(companions, cycle, done.tensors)
     tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, curve)
     saved.discard()
 

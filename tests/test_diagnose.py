@@ -20,7 +20,7 @@ def diagnosed(folder: Path, scores: list[float], query: list[int], buckets: int 
     ids = np.arange(10, 15)
     write_json(folder / "dataset", {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0], "std": [1]})
     tables.write(pa.table([ids[::-1], LABELS[::-1]], schema=tables.ORACLE), tables.ORACLE, folder / "oracle")
-    for _ in outputs.write(folder / "outputs", 2, "c1", [(ids, np.array([[logit, 0.0] for logit in SURE_OF_0], np.float32))]):
+    for _ in outputs.write(folder / "outputs", 2, "c1", [(ids, [np.array([[logit, 0.0] for logit in SURE_OF_0], np.float32)])]):
         pass
     tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
     asked = pa.table([query, np.arange(len(query), dtype=np.int32), np.ones(len(query))], schema=tables.QUERY)

@@ -12,7 +12,7 @@ from stages.__main__ import check
 from tests.workspace import REPOSITORY, created
 
 COUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
-STRATEGIES = "cod, entropy, least_confidence, margin, random"
+STRATEGIES = "cod, emaod, entropy, least_confidence, margin, random, tod"
 SENTENCES = [
     ("trian", {}, "trian: unknown section; did you mean train?"),
     ("seed", -1, "seed: found -1, expected a whole number that is not negative"),
@@ -31,7 +31,7 @@ SENTENCES = [
     ("train.momentum", 1, "train.momentum: found 1, expected less than 1"),
     ("train.augment.crops", 1, "train.augment.crops: unknown key; did you mean crop?"),
     ("train.augment.flip", "yes", "train.augment.flip: found 'yes', expected true or false"),
-    ("train.objective", {}, "train.objective.name: missing; expected one of ema, none"),
+    ("train.objective", {}, "train.objective.name: missing; expected one of cyclic, ema, none"),
     ("train.objective.wieght", 1, "train.objective.wieght: unknown key; did you mean weight?"),
     ("train.objective.weight", -1, "train.objective.weight: found -1, expected at least 0"),
     ("train.objective", {"name": "none", "weight": 1}, "train.objective.weight: unknown key; expected name"),
@@ -39,7 +39,7 @@ SENTENCES = [
     ("score.strategy.name", "badge", f"score.strategy.name: unknown strategy 'badge'; expected one of {STRATEGIES}"),
     ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
     ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
-    ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest' or 'random'"),
+    ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'"),
     ("prepare.dataset.tset", 0.5, "prepare.dataset.tset: unknown key; did you mean test?"),
     ("prepare.model.name", "resnet", "prepare.model.name: unknown model 'resnet'; did you mean resnet18?"),
     ("annotate.annotator.noise", 2, "annotate.annotator.noise: found 2, expected at most 1"),

@@ -27,7 +27,7 @@ def stored(path: Path, count: int) -> Rows:
 def logits(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """Six rows in three chunks; each row holds its id."""
     path = tmp_path_factory.mktemp("rows") / "outputs.arrow"
-    parts = [(ids, np.repeat(ids[:, None], 2, axis=1).astype(np.float32)) for ids in np.split(IDS, [3, 4])]
+    parts = [(ids, [np.repeat(ids[:, None], 2, axis=1).astype(np.float32)]) for ids in np.split(IDS, [3, 4])]
     for _ in outputs.write(path, 2, "c1", parts):
         pass
     return outputs.opened(path, 2)

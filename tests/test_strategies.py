@@ -3,19 +3,26 @@
 import numpy as np
 import pytest
 
-from codline.strategies.base import Pool
+from codline.strategies.base import Outputs, Pool
 from codline.strategies.cod import Cod
+from codline.strategies.emaod import Emaod
 from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
 from codline.strategies.random import Random
+from codline.strategies.tod import Tod
 
 RNG = np.random.default_rng(0)
 SURE, TORN, EVEN = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]
 
 
 def pool_of(now: list[list[float]], before: list[list[float]] | None = None, *, first_cycle: bool = False) -> Pool:
-    return Pool(np.arange(len(now)), np.array(now), np.array(before or now), first_cycle)
+    return Pool(np.arange(len(now)), said(now), dict.fromkeys(("previous", "average", "independent", 100), said(before or now)), first_cycle)
+
+
+def said(probs: list[list[float]]) -> Outputs:
+    with np.errstate(divide="ignore"):
+        return Outputs(np.log(probs), np.array(probs))
 
 
 def test_entropy_wants_the_most_evenly_spread() -> None:
@@ -35,7 +42,19 @@ def test_cod_wants_what_moved_most_since_the_last_cycle() -> None:
     assert Cod().scores(pool, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
 
 
-@pytest.mark.parametrize(("rule", "sign"), [("largest", 1), ("smallest", -1)])
+@pytest.mark.parametrize("strategy", [Emaod(), Tod()])
+def test_emaod_and_tod_want_what_moved_most_since_their_other_model(strategy: Emaod | Tod) -> None:
+    pool = pool_of([SURE, TORN, SURE], [SURE, SURE, [0.0, 1.0, 0.0]], first_cycle=True)
+    assert strategy.scores(pool, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
+
+
+def test_logits_can_be_compared_instead_of_probabilities() -> None:
+    now, before = [[0.5, 0.3, 0.2]], [[0.25, 0.25, 0.5]]
+    apart = np.linalg.norm(np.log(now) - np.log(before))
+    assert Cod(outputs="logits").scores(pool_of(now, before), RNG) == pytest.approx([apart])
+
+
+@pytest.mark.parametrize(("rule", "sign"), [("largest", 1), ("smallest", -1), ("independent", -1), ("snapshot", 1)])
 def test_cod_takes_its_first_cycle_the_way_it_is_told(rule: str, sign: int) -> None:
     pool = pool_of([SURE, TORN], [EVEN, EVEN], first_cycle=True)
     strategy = Cod.model_validate({"first_cycle": rule})

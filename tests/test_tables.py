@@ -30,7 +30,7 @@ def write_images(path: Path) -> None:
 
 
 def write_outputs(path: Path) -> None:
-    for _ in outputs.write(path, 3, "c1", [(np.arange(9), np.ones((9, 3), np.float32))]):
+    for _ in outputs.write(path, 3, "c1", [(np.arange(9), [np.ones((9, 3), np.float32)])]):
         pass
 
 

@@ -1,5 +1,10 @@
 """The datasets. To add one: write its file, and its class into this union."""
 
-from codline.datasets.digits import Digits
+from typing import Annotated
 
-AnyDataset = Digits
+from pydantic import Field
+
+from codline.datasets.digits import Digits
+from codline.datasets.parquet import Parquet
+
+AnyDataset = Annotated[Digits | Parquet, Field(discriminator="name")]

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -16,13 +15,23 @@ class Raw:
     images: np.ndarray  # uint8, (N, channels, height, width)
     labels: np.ndarray  # int32, (N,)
     is_test: np.ndarray  # bool, (N,)
+    classes: tuple[str, ...]
+    mean: tuple[float, ...] = ()  # of pixels scaled to [0, 1], per channel; left empty, they are measured on what is not for testing
+    std: tuple[float, ...] = ()
+
+    def statistics(self) -> tuple[list[float], list[float]]:
+        """Mean and standard deviation of each channel. From counts of the 256 values, so exact in any order."""
+        if self.mean:
+            return list(self.mean), list(self.std)
+        values, moments = np.arange(256) / 255, []
+        for channel in range(self.images.shape[1]):
+            counts = np.bincount(self.images[~self.is_test, channel].reshape(-1), minlength=256)
+            mean = float(counts @ values / counts.sum())
+            moments.append((round(mean, 6), round(float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum())), 6)))
+        return [mean for mean, _ in moments], [std for _, std in moments]
 
 
 class DatasetSpec(Section):
-    classes: ClassVar[tuple[str, ...]]
-    mean: ClassVar[tuple[float, ...]]  # of pixels scaled to [0, 1], per channel
-    std: ClassVar[tuple[float, ...]]
-
     @abstractmethod
     def load(self, rng: np.random.Generator) -> Raw:
         """`rng` draws the test split where the dataset has no official one."""

@@ -1,6 +1,6 @@
 """scikit-learn's digits: 1,797 handwritten digits of 8x8 pixels, embedded in the library, so nothing is downloaded."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -9,9 +9,6 @@ from codline.datasets.base import DatasetSpec, Raw
 
 
 class Digits(DatasetSpec):
-    classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
-    mean: ClassVar[tuple[float, ...]] = (0.3053,)
-    std: ClassVar[tuple[float, ...]] = (0.3760,)
     name: Literal["digits"] = "digits"
     test: float = Field(default=0.2, gt=0, lt=1)
 
@@ -22,4 +19,4 @@ class Digits(DatasetSpec):
         images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # stored as 0..16
         is_test = np.zeros(len(images), bool)
         is_test[rng.permutation(len(images))[: round(self.test * len(images))]] = True
-        return Raw(images, digits.target.astype(np.int32), is_test)
+        return Raw(images, digits.target.astype(np.int32), is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,))

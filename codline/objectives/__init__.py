@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from codline.objectives.cyclic import Cyclic
 from codline.objectives.ema import Ema
 from codline.objectives.none import Nothing
 
-AnyObjective = Annotated[Nothing | Ema, Field(discriminator="name")]
+AnyObjective = Annotated[Nothing | Ema | Cyclic, Field(discriminator="name")]

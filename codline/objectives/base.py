@@ -1,26 +1,78 @@
 """What is added to the task loss, from images without labels."""
 
-import torch
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
+from codline.models.base import Network
 from codline.params import Section
 
 
-class Objective(Section):
-    def companion(self, network: nn.Module) -> "Companion | None":
-        """The second network that training has to keep beside the first, if any."""
-        return None
+@dataclass(frozen=True)
+class Batch:
+    """Images of one step, and what the trained network says of them."""
 
-    def loss(self, logits: Tensor, companion_logits: Tensor) -> Tensor:
-        raise NotImplementedError
+    images: Tensor
+    features: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a training may be compared with, besides itself."""
+
+    previous: Network | None = None  # the last cycle's model; none in the first cycle
+    independent: Callable[[], Network] | None = None  # another untrained network
+    kept: Mapping[str, Tensor] = field(default_factory=dict)  # what the companion of the last cycle left
 
 
 class Companion(nn.Module):
-    """A network that follows the trained one; never trained itself."""
+    """What an objective keeps beside the network through a training."""
 
-    def update(self, network: nn.Module) -> None:
+    active = True  # whether there is a loss at all: an average can be kept for its own sake
+
+    def trained(self) -> Iterable[nn.Parameter]:
+        """Parameters of its own that the optimizer moves, if any."""
+        return ()
+
+    def loss(self, labeled: Batch, unlabeled: Batch) -> Tensor:
         raise NotImplementedError
 
-    @torch.no_grad()
-    def logits(self, images: Tensor) -> Tensor:
-        raise NotImplementedError
+    def update(self, network: Network) -> None:
+        """Called after every step."""
+
+
+class Objective(Section):
+    def companion(self, network: Network, beside: Beside) -> Companion | None:
+        """None where there is nothing to add to the task loss."""
+        return None
+
+    def unlabeled_batch(self, labeled: int) -> int:
+        """Images without labels in a step, beside so many with."""
+        return labeled
+
+    def repeats_first_batch(self) -> bool:
+        """Whether the first cycle feeds the same unlabelled images in every step."""
+        return False
+
+
+class Discrepant(Objective):
+    """Squared output discrepancy to another network."""
+
+    weight: float = Field(default=0.05, ge=0)
+    outputs: Literal["probs", "logits"] = "probs"
+    reduce: Literal["sum", "mean"] = "sum"  # over the classes; the paper's norm is a sum
+    batch_size: PositiveInt | None = None  # unlabelled images in a step; as many as labelled ones if left out
+
+    def unlabeled_batch(self, labeled: int) -> int:
+        return self.batch_size or labeled
+
+    def distance(self, ours: Tensor, theirs: Tensor) -> Tensor:
+        """Without the weight. Gradients flow into both, unless one is detached."""
+        if self.outputs == "probs":
+            ours, theirs = ours.softmax(1), theirs.softmax(1)
+        squares = (ours - theirs).square()
+        return squares.sum(1).mean() if self.reduce == "sum" else squares.mean()

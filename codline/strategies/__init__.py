@@ -5,9 +5,11 @@ from typing import Annotated
 from pydantic import Field
 
 from codline.strategies.cod import Cod
+from codline.strategies.emaod import Emaod
 from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
 from codline.strategies.random import Random
+from codline.strategies.tod import Tod
 
-AnyStrategy = Annotated[Cod | Random | Entropy | Margin | LeastConfidence, Field(discriminator="name")]
+AnyStrategy = Annotated[Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence, Field(discriminator="name")]

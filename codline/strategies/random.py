@@ -1,6 +1,6 @@
 """Random: every image is wanted alike. The baseline that everything has to beat."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -8,7 +8,6 @@ from codline.strategies.base import Pool, Strategy
 
 
 class Random(Strategy):
-    needs: ClassVar[frozenset[str]] = frozenset()
     name: Literal["random"] = "random"
 
     def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What every strategy promises: one finite score per image, whatever the stretches, the order of the classes or the neighbours."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from codline.families import members
-from codline.strategies.base import Pool, Strategy
+from codline.strategies.base import Outputs, Pool, Strategy
 from tests.families import spelled, variants
 
 each_strategy = pytest.mark.parametrize("strategy", variants("strategies"), ids=spelled)
@@ -18,8 +19,13 @@ each_strategy = pytest.mark.parametrize("strategy", variants("strategies"), ids=
 def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
     """Probabilities from even to one-hot, as of models between untrained and sure of themselves."""
     rng = np.random.default_rng(seed)
-    now, before = (softmax(rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1))) for _ in range(2))
-    return Pool(np.arange(images) * 3 + 1, now, before, first_cycle)
+    now, *before = (rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1)) for _ in range(5))
+    others = dict(zip(("previous", "average", "independent", 100), before, strict=True))
+    return Pool(np.arange(images) * 3 + 1, said(now), {name: said(logits) for name, logits in others.items()}, first_cycle)
+
+
+def said(logits: np.ndarray) -> Outputs:
+    return Outputs(logits, softmax(logits))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -29,7 +35,10 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def changed(pool: Pool, change: Callable[[np.ndarray], np.ndarray]) -> Pool:
-    return Pool(pool.ids, change(pool.probs_NC), change(pool.previous_NC), pool.first_cycle)
+    def of(outputs: Outputs) -> Outputs:
+        return Outputs(change(outputs.logits_NC), change(outputs.probs_NC))
+
+    return Pool(pool.ids, of(pool.outputs), {name: of(outputs) for name, outputs in pool.others.items()}, pool.first_cycle)
 
 
 def scores(strategy: Strategy, pool: Pool, seed: int = 0) -> np.ndarray:
@@ -54,6 +63,18 @@ def test_every_image_gets_one_finite_score(strategy: Strategy, pool: Pool) -> No
 
 
 @each_strategy
+@pytest.mark.parametrize("first_cycle", [True, False])
+def test_what_a_strategy_needs_is_all_that_it_looks_at(strategy: Strategy, first_cycle: bool) -> None:
+    whole = pool_of(1, 9, 4, first_cycle)
+    needs = strategy.needs(first_cycle)
+    bare = replace(whole, others={name: outputs for name, outputs in whole.others.items() if name in needs})
+    assert np.array_equal(scores(strategy, bare), scores(strategy, whole))
+    for name in needs:
+        other = replace(bare, others={**bare.others, name: said(whole.others[name].logits_NC[::-1])})
+        assert not np.array_equal(scores(strategy, other), scores(strategy, bare))
+
+
+@each_strategy
 @given(pool=pools)
 def test_the_same_seed_gives_the_same_scores(strategy: Strategy, pool: Pool) -> None:
     assert np.array_equal(scores(strategy, pool), scores(strategy, pool))
@@ -65,7 +86,7 @@ def test_scores_do_not_depend_on_the_stretches(strategy: Strategy, pool: Pool, c
     rng = np.random.default_rng(0)
     edges = [0, *sorted(min(cut, len(pool.ids)) for cut in cuts), len(pool.ids)]
     stretches = [slice(start, stop) for start, stop in pairwise(edges)]
-    pieces = [Pool(pool.ids[rows], pool.probs_NC[rows], pool.previous_NC[rows], pool.first_cycle) for rows in stretches]
+    pieces = [replace(changed(pool, lambda array, rows=rows: array[rows]), ids=pool.ids[rows]) for rows in stretches]
     assert np.array_equal(np.concatenate([strategy.scores(piece, rng) for piece in pieces]), scores(strategy, pool))
 
 
@@ -80,7 +101,7 @@ def test_scores_do_not_depend_on_the_order_of_the_classes(strategy: Strategy, po
 @each_strategy
 @given(pool=pools)
 def test_the_pool_is_left_as_it_was(strategy: Strategy, pool: Pool) -> None:
-    arrays = [pool.ids, pool.probs_NC, pool.previous_NC]
+    arrays = [pool.ids, *(array for outputs in (pool.outputs, *pool.others.values()) for array in (outputs.logits_NC, outputs.probs_NC))]
     before = [array.copy() for array in arrays]
     scores(strategy, pool)
     assert all(np.array_equal(array, copy) for array, copy in zip(arrays, before, strict=True))

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import io
 import os
 import re
 import shlex
@@ -13,14 +14,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from codline import params
+from codline.datasets.digits import Digits
 from tests.documents import blocks, commands, files_to_write
 from tests.flows.project import Project, free_port
 
 pytestmark = pytest.mark.slow
+
+PARQUET = 'codline run -S "prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}"'
 
 # Typed as they stand where a campaign is finished: what each must say.
 AS_THEY_STAND = {
@@ -113,6 +119,18 @@ def test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says(untouch
     assert '"cat"' in (untouched.root / "data/dataset.json").read_text()
 
 
+def test_images_in_parquet_files_need_no_code(untouched: Project) -> None:
+    raw = Digits().load(np.random.default_rng(0))
+    for name, rows in {"train": slice(400), "test": slice(400, 500)}.items():
+        files = [io.BytesIO() for _ in raw.labels[rows]]
+        for file, image in zip(files, raw.images[rows], strict=True):
+            Image.fromarray(image[0]).save(file, "png")
+        table = pa.table({"image": [file.getvalue() for file in files], "label": [f"digit {label}" for label in raw.labels[rows]]})
+        pq.write_table(table, untouched.root / f"{name}.parquet")
+    assert "Learning curve" in typed(untouched, PARQUET, "--cycles", "1")
+    assert '"digit 7"' in (untouched.root / "data/dataset.json").read_text()
+
+
 def typed(project: Project, command: str, *more: str) -> str:
     """What it says; `more` makes it small."""
     return project.must(*shlex.split(command), *more)
@@ -168,6 +186,7 @@ def until(true: Callable[[], bool]) -> None:
 
 # Typed within a test of their own, with what makes them small: which one.
 ELSEWHERE: dict[str, Callable[..., object]] = {
+    PARQUET: test_images_in_parquet_files_need_no_code,
     "make demo": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "make test": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "codline run --strategy entropy --seed 1 -S train.epochs=10": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,

@@ -1,0 +1,24 @@
+"""companions.safetensors: what training keeps beside the model, for scoring and for the next cycle: the moving average, a second head, snapshots."""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from codline.weights import read_tensors, write_tensors
+
+KINDS = ("companion", "snapshot")
+
+
+def write(path: Path, cycle: str, tensors: dict[str, Tensor]) -> None:
+    """Of a training's state, what outlasts it."""
+    kept = {key: value for key, value in tensors.items() if key.partition(".")[0] in KINDS}
+    write_tensors(path, kept, {"cycle": cycle})
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    return read_tensors(path)[0]
+
+
+def of_objective(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the objective of the last cycle left."""
+    return {key.removeprefix("companion."): value for key, value in tensors.items() if key.startswith("companion.")}

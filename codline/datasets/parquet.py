@@ -1,0 +1,103 @@
+"""Images in Parquet files: a column `image` with encoded files or raw bytes, and a column `label` with class numbers or names."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image, UnidentifiedImageError
+from pydantic import Field, PositiveInt
+
+from codline.datasets.base import DatasetSpec, Raw
+from codline.errors import DataError
+
+
+class Parquet(DatasetSpec):
+    """The files' schema metadata may hold `classes` (a JSON list of names) and `image_shape` (of raw bytes, rows first, channels last)."""
+
+    name: Literal["parquet"] = "parquet"
+    train: list[str] = Field(min_length=1)  # paths; these images are the pool
+    test: list[str] = Field(min_length=1)
+    pool: PositiveInt | None = None  # so many images of train, drawn at random; all of them if left out
+
+    def load(self, rng: np.random.Generator) -> Raw:
+        train, test = ([opened(Path(path)) for path in paths] for paths in (self.train, self.test))
+        classes = named(train + test)
+        parts = [(decoded(path, table), numbered(path, table, classes)) for path, table in train + test]
+        shapes = {images.shape[1:]: path for (images, _), (path, _) in zip(parts, train + test, strict=True)}
+        if len(shapes) > 1:
+            raise DataError(f"images of several sizes: {', '.join(f'{shape} in {path}' for shape, path in shapes.items())}; expected one size")
+        images, labels = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        many = sum(len(table) for _, table in train)
+        if self.pool is not None and self.pool > many:
+            raise DataError(f"prepare.dataset.pool: found {self.pool}, but the training files hold only {many} images")
+        kept = np.sort(rng.choice(many, self.pool, replace=False)) if self.pool else np.arange(many)
+        rows = np.concatenate([kept, np.arange(many, len(images))])
+        return Raw(images[rows], labels[rows], np.arange(len(rows)) >= len(kept), classes)
+
+
+def opened(path: Path) -> tuple[Path, pa.Table]:
+    try:
+        table = pq.read_table(path, columns=["image", "label"])
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: not found; prepare.dataset names it") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a Parquet file with the columns image and label ({' '.join(str(error).split())})") from error
+    if table.column_names != ["image", "label"] or not len(table):
+        raise DataError(f"{path}: found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}, expected images with the columns image and label")
+    return path, table
+
+
+def hint(table: pa.Table, key: str) -> Any:
+    value = (table.schema.metadata or {}).get(key.encode())
+    return json.loads(value) if value else None
+
+
+def named(tables: list[tuple[Path, pa.Table]]) -> tuple[str, ...]:
+    """The classes: as the files list them, or the names, or the numbers up to the largest."""
+    listed = next((names for _, table in tables if (names := hint(table, "classes"))), None)
+    if listed is not None:
+        return tuple(listed)
+    labels = {label for _, table in tables for label in table["label"].unique().to_pylist()}
+    if all(isinstance(label, int) for label in labels):
+        return tuple(str(number) for number in range(max(labels) + 1))
+    return tuple(sorted(str(label) for label in labels))
+
+
+def numbered(path: Path, table: pa.Table, classes: tuple[str, ...]) -> np.ndarray:
+    labels = table["label"].to_pylist()
+    numbers = {name: number for number, name in enumerate(classes)}
+    found = [label if isinstance(label, int) else numbers.get(str(label), -1) for label in labels]
+    for row, number in enumerate(found):
+        if not 0 <= number < len(classes):
+            raise DataError(f"{path}: row {row}: found the label {labels[row]!r}, expected one of {len(classes)} classes")
+    return np.array(found, np.int32)
+
+
+def decoded(path: Path, table: pa.Table) -> np.ndarray:
+    """(N, channels, height, width). Greyscale files stay so; all others become RGB."""
+    cells, shape = table["image"].to_pylist(), hint(table, "image_shape")
+    if shape and len(cells[0]) == np.prod(shape):
+        height, width, *channels = shape
+        images = np.frombuffer(b"".join(cells), np.uint8).reshape(len(cells), height, width, *(channels or [1]))
+        return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    first, decodings = None, []
+    for row, cell in enumerate(cells):
+        image = pixels(path, row, cell)
+        first = image.shape if first is None else first
+        if image.shape != first:
+            raise DataError(f"{path}: row {row}: found an image of {image.shape}, expected {first} as in the rows before it")
+        decodings.append(image)
+    return np.stack(decodings)
+
+
+def pixels(path: Path, row: int, cell: bytes) -> np.ndarray:
+    try:
+        with Image.open(io.BytesIO(cell)) as image:
+            array = np.asarray(image if image.mode == "L" else image.convert("RGB"))
+    except (UnidentifiedImageError, OSError) as error:
+        raise DataError(f"{path}: row {row}: not an image that can be read ({error})") from error
+    return np.ascontiguousarray(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
