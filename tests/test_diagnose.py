@@ -10,23 +10,31 @@ import pytest
 from codline import outputs, tables
 from codline.files import read_json, write_json
 from stages.diagnose import Params, diagnose
+from tests.workspace import Workspace
 
 LABELS = [0, 1, 0, 1, 0]
-SURE_OF_0 = [4.0, 3.0, 2.0, 1.0, 0.0]  # logit of class 0 over class 1
+SURE_OF_0 = [4.0, 3.0, 2.0, 1.0, 0.0]  # logit of class 0 over class 1: the last are the least certain
+BEFORE = [4.0, 3.0, 2.0, -1.0, -9.0]  # the same, one cycle back: the last moved most
 LOSSES = [float(np.log1p(np.exp(-logit if label == 0 else logit))) for logit, label in zip(SURE_OF_0, LABELS, strict=True)]
 
 
-def diagnosed(folder: Path, scores: list[float], query: list[int], buckets: int = 2) -> dict[str, Any]:
+def told(path: Path, cycle: str, ids: np.ndarray, sure_of_0: list[float]) -> None:
+    for _ in outputs.write(path, 2, cycle, [(ids, [np.array([[logit, 0.0] for logit in sure_of_0], np.float32)])]):
+        pass
+
+
+def diagnosed(folder: Path, scores: list[float], query: list[int], buckets: int = 2, before: str = "c1", forgotten: int = 0) -> dict[str, Any]:
+    """`before` is the cycle of the previous outputs, `forgotten` how many images they lack."""
     ids = np.arange(10, 15)
     write_json(folder / "dataset", {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0], "std": [1]})
     tables.write(pa.table([ids[::-1], LABELS[::-1]], schema=tables.ORACLE), tables.ORACLE, folder / "oracle")
-    for _ in outputs.write(folder / "outputs", 2, "c1", [(ids, [np.array([[logit, 0.0] for logit in SURE_OF_0], np.float32)])]):
-        pass
+    told(folder / "outputs", "c2", ids, SURE_OF_0)
+    told(folder / "previous", before, ids[forgotten:], BEFORE[forgotten:])
     tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
     asked = pa.table([query, np.arange(len(query), dtype=np.int32), np.ones(len(query))], schema=tables.QUERY)
     tables.write(asked, tables.QUERY, folder / "query")
-    files = {name: folder / name for name in ("dataset", "oracle", "outputs", "scores", "query", "diagnostics")}
-    diagnose(Params(buckets=buckets), cycle="c1", **files)
+    files = {name: folder / name for name in ("dataset", "oracle", "outputs", "previous", "scores", "query", "diagnostics")}
+    diagnose(Params(buckets=buckets, bootstrap=200), seed=0, cycle="c2", **files)
     found: dict[str, Any] = read_json(folder / "diagnostics")
     return found
 
@@ -55,3 +63,41 @@ def test_the_query_is_told_apart_from_the_pool(tmp_path: Path) -> None:
     assert found["mean_loss_of_query"] == pytest.approx((LOSSES[1] + LOSSES[2]) / 2)
     assert found["classes_in_query"] == [1, 1]
     assert found["mean_score"] == pytest.approx(0.54)
+
+
+def test_discrepancy_is_the_mean_over_all_images_that_had_outputs_before(tmp_path: Path) -> None:
+    sure = [1 / (1 + np.exp(-np.array(logits))) for logits in (SURE_OF_0, BEFORE)]
+    distances = np.sqrt(2) * np.abs(sure[0] - sure[1])
+    assert diagnosed(tmp_path, LOSSES, [11])["mean_discrepancy"] == pytest.approx(distances.mean())
+    assert diagnosed(tmp_path, LOSSES, [11], forgotten=2)["mean_discrepancy"] == pytest.approx(distances[2:].mean())
+    assert diagnosed(tmp_path, LOSSES, [11], forgotten=5)["mean_discrepancy"] is None
+
+
+def test_capture_and_interval_are_those_of_scores_and_losses(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, LOSSES, [11])
+    assert found["capture"] == [1.0] * 100
+    assert found["capture_gain"] == pytest.approx(1)
+    assert (found["spearman_low"], found["spearman_high"]) == pytest.approx((1, 1))
+    found = diagnosed(tmp_path, [0.5] * 5, [11])
+    assert (found["spearman_low"], found["spearman_high"]) == (None, None)
+
+
+def test_overlap_is_with_what_other_strategies_would_have_asked_for(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, [0.1, 0.9, 0.2, 0.3, 0.8], [11, 14])["overlap"]
+    del found["random"]
+    assert found == {"cod": 0.5, "entropy": 0.5, "margin": 0.5, "least_confidence": 0.5}  # all of them want 13 and 14
+    assert diagnosed(tmp_path, LOSSES, [13, 14])["overlap"]["entropy"] == 1.0
+
+
+@pytest.mark.parametrize("changes", [{"before": "init"}, {"forgotten": 1}])
+def test_without_outputs_of_a_cycle_before_nobody_says_what_cod_would_have_asked_for(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert "cod" not in diagnosed(tmp_path, LOSSES, [11], **changes)["overlap"]
+
+
+def test_a_strategy_overlaps_with_itself_wholly(workspace: Workspace) -> None:
+    """The names and the random stream are those that score uses."""
+    for name in ("cod", "random", "entropy", "margin", "least_confidence"):
+        workspace.change(**{"score.strategy": {"name": name}})
+        for stage in ("score", "select", "diagnose"):
+            workspace.run(stage, "c2")
+        assert read_json(workspace.path("diagnose", "diagnostics", "c2"))["overlap"][name] == 1.0

@@ -95,7 +95,7 @@ class Campaign:
 
     def diagnostics(self, cycle: str) -> Points:
         found = read_json(self.wiring.path("diagnose", "diagnostics", cycle))
-        return single({f"diagnose/{key}": value for key, value in found.items() if isinstance(value, int | float)})
+        return single({f"diagnose/{key.replace('.', '/')}": value for key, value in flattened(found) if isinstance(value, int | float)})
 
     def acquisition(self, cycle: str) -> dict[str, float]:
         spent = self.seconds("score", cycle) | self.seconds("select", cycle)
