@@ -53,13 +53,15 @@ class Margins(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """A query cycle seen with hindsight: losses in buckets of descending score."""
+    """A query cycle seen with hindsight: losses in buckets of descending score, and how many of the highest the score captured."""
 
     cycle: str
     bucket_losses: list[float]
     mean_loss: float
     asked: float  # share of the unlabelled images
     spearman: float | None
+    capture: list[float]
+    capture_gain: float
 
 
 @contextmanager
@@ -121,9 +123,7 @@ def training(curves: dict[str, dict[str, np.ndarray]], width: float = WIDE) -> F
         for name, values in curve.items():
             epochs, logarithmic = start + np.arange(1, len(values) + 1), np.where(values > 0, values, np.nan)
             axes.plot(epochs, logarithmic, color=colours[name], linewidth=1.6, marker="o" if len(values) == 1 else None, markersize=3)
-    for row, (name, colour) in enumerate(colours.items()):
-        axes.annotate(f"● {name}", (0, 1), (110 * row - 34, 26), "axes fraction", "offset points", color=colour, weight="bold")
-
+    legend(axes, colours, 26)
     per_epoch = (width - 52) / ends[-1]
     shown = spaced((starts + ends) / 2 * per_epoch, 18)
     for i, (cycle, start, end) in enumerate(zip(curves, starts, ends, strict=True)):
@@ -131,20 +131,33 @@ def training(curves: dict[str, dict[str, np.ndarray]], width: float = WIDE) -> F
         if i in shown:
             axes.annotate(cycle, ((start + end) / 2, 1), (0, 5), ("data", "axes fraction"), "offset points", ha="center", color=MUTED)
     axes.set_xticks([0, *(ends[i] for i in spaced(ends * per_epoch, 26))])
-    axes.yaxis.set_major_locator(LogLocator(numticks=6))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(short))
+    decades(axes)
+    return figure
+
+
+@house_style()
+def trends(labels: Sequence[int], curves: dict[str, Sequence[float | None]], width: float = WIDE) -> Figure:
+    """Means over the unlabelled images, cycle by cycle; a curve that has no value somewhere begins or breaks there."""
+    figure = blank(width, 220)
+    axes = panel(figure, Margins(38, 36, 14, 30))
+    axes.set(yscale="log", xlabel="labels")
+    colours = dict(zip(curves, (ACCENT, WARM), strict=True))
+    for name, values in curves.items():
+        logarithmic = [value or np.nan for value in values]
+        axes.plot(labels, logarithmic, color=colours[name], linewidth=2, marker="o", markersize=6, markeredgecolor=PAPER, markeredgewidth=1.2)
+    legend(axes, colours, 14)
+    reach = (labels[-1] - labels[0]) or labels[0]
+    axes.set_xlim(labels[0] - 0.04 * reach, labels[-1] + 0.04 * reach)
+    shown = spaced(np.array(labels) * (width - 52) / (1.08 * reach), 38)
+    axes.set_xticks([labels[i] for i in shown], [f"{labels[i]:,}" for i in shown])
+    decades(axes)
     return figure
 
 
 @house_style()
 def buckets(rankings: Sequence[Ranking], width: float = WIDE) -> Figure:
-    columns, tall = min(len(rankings), 3 if width == WIDE else 2), 132
-    rows, cell = -(-len(rankings) // columns), width / columns
-    figure = blank(width, tall * rows)
-    for i, ranking in enumerate(rankings):
-        row, column = divmod(i, columns)
-        axes = panel(figure, Margins(cell * column + 36, tall * (rows - 1 - row) + 26, cell * (columns - 1 - column) + 8, tall * row + 24))
+    figure, panels = small_multiples(len(rankings), width)
+    for axes, ranking in zip(panels, rankings, strict=True):
         bars = np.array(ranking.bucket_losses)
         axes.axvspan(0, ranking.asked * len(bars), color=WARM, alpha=0.25, linewidth=0)
         axes.bar(np.arange(len(bars)) + 0.5, bars, 0.82, color=ACCENT)
@@ -152,11 +165,42 @@ def buckets(rankings: Sequence[Ranking], width: float = WIDE) -> Figure:
         axes.set(xlim=(0, len(bars)), ylim=(0, bars.max() * 1.06 or 1), xticks=[])
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.yaxis.set_major_formatter(FuncFormatter(short))
-        axes.tick_params(axis="y", labelsize=8)
-        axes.set_title(ranking.cycle, loc="left", weight="bold")
-        axes.set_title("Spearman unknown" if ranking.spearman is None else f"Spearman {ranking.spearman:.2f}", loc="right", color=MUTED)
+        titles(axes, ranking.cycle, "Spearman unknown" if ranking.spearman is None else f"Spearman {ranking.spearman:.2f}")
         axes.set_xlabel("most wanted  →  least wanted", size=8)
     return figure
+
+
+@house_style()
+def capture(rankings: Sequence[Ranking], width: float = WIDE) -> Figure:
+    """Of the k% hardest images, the share among the k% most wanted, for every k; the diagonal is chance, the upper edge the ideal."""
+    figure, panels = small_multiples(len(rankings), width)
+    for axes, ranking in zip(panels, rankings, strict=True):
+        percent = np.arange(1, len(ranking.capture) + 1)
+        axes.axvspan(0, 100 * ranking.asked, color=WARM, alpha=0.25, linewidth=0)
+        axes.fill_between(percent, percent / 100, ranking.capture, color=ACCENT, alpha=0.12, linewidth=0)
+        axes.plot([0, 100], [0, 1], color=INK, linewidth=1, linestyle=(0, (3, 2)))
+        axes.axhline(1, color=MUTED, linewidth=1)
+        axes.plot(percent, ranking.capture, color=ACCENT, linewidth=1.8)
+        axes.set(xlim=(0, 100), ylim=(0, 1.06), xticks=[])
+        axes.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
+        titles(axes, ranking.cycle, f"gain {ranking.capture_gain:.2f}")
+        axes.set_xlabel("k: 0%  →  100%", size=8)
+    return figure
+
+
+def small_multiples(count: int, width: float) -> tuple[Figure, list[Axes]]:
+    columns, tall = min(count, 3 if width == WIDE else 2), 132
+    rows, cell = -(-count // columns), width / columns
+    figure = blank(width, tall * rows)
+    places = [divmod(i, columns) for i in range(count)]
+    margins = [Margins(cell * c + 36, tall * (rows - 1 - r) + 26, cell * (columns - 1 - c) + 8, tall * r + 24) for r, c in places]
+    return figure, [panel(figure, around) for around in margins]
+
+
+def titles(axes: Axes, left: str, right: str) -> None:
+    axes.set_title(left, loc="left", weight="bold")
+    axes.set_title(right, loc="right", color=MUTED)
+    axes.tick_params(axis="y", labelsize=8)
 
 
 @house_style()
@@ -232,6 +276,19 @@ def panel(figure: Figure, margins: Margins) -> Axes:
 def heading(axes: Axes, words: str) -> None:
     """The y axis says what it is above itself, where it can be read without turning one's head."""
     axes.annotate(words, (0, 1), (-34, 8), "axes fraction", "offset points", color=MUTED)
+
+
+def legend(axes: Axes, colours: dict[str, str], above: float) -> None:
+    for column, (name, colour) in enumerate(colours.items()):
+        axes.annotate(f"● {name}", (0, 1), (110 * column - 34, above), "axes fraction", "offset points", color=colour, weight="bold")
+
+
+def decades(axes: Axes) -> None:
+    """Ticks of a logarithmic axis; where there is hardly a power of ten on it, round numbers."""
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(LogLocator(numticks=6) if high > 20 * low else MaxNLocator(4, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(short))
 
 
 def short(value: float, _: int | None = None) -> str:

@@ -37,9 +37,15 @@ class Diagnostics(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     spearman: float | None
+    spearman_low: float | None
+    spearman_high: float | None
+    mean_discrepancy: float | None
     mean_loss: float
     mean_loss_of_query: float
     bucket_losses: list[float]
+    capture: list[float]
+    capture_gain: float
+    overlap: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,11 @@ class Campaign:
     confusion: np.ndarray  # of the last finished cycle
 
     @property
+    def rivals(self) -> list[str]:
+        """The strategies whose queries were compared with the campaign's own."""
+        return list(dict.fromkeys(name for cycle in self.cycles if cycle.diagnostics for name in cycle.diagnostics.overlap))
+
+    @property
     def missing(self) -> list[str]:
         done = {cycle.name for cycle in self.cycles}
         return [name for name in self.planned if name not in done]
@@ -121,7 +132,7 @@ def figures(campaign: Campaign, width: float = charts.WIDE) -> dict[str, Figure]
         "training": charts.training({c.name: {name: c.losses[name] for name in moving} for c in cycles}, width),
     }
     if rankings:
-        drawn["buckets"] = charts.buckets(rankings, width)
+        drawn |= {"buckets": charts.buckets(rankings, width), "capture": charts.capture(rankings, width), "trends": trends(campaign, width)}
     if width == charts.WIDE:
         accuracies = np.array([[c.metrics.per_class_accuracy[name] for name in campaign.classes] for c in cycles])
         drawn["per_class"] = charts.per_class(accuracies, campaign.classes, [c.name for c in cycles])
@@ -133,7 +144,16 @@ def ranking(cycle: Cycle, pool: int) -> charts.Ranking:
     assert cycle.diagnostics
     assert cycle.query
     told = cycle.diagnostics
-    return charts.Ranking(cycle.name, told.bucket_losses, told.mean_loss, len(cycle.query.ids) / (pool - cycle.metrics.labels), told.spearman)
+    asked = len(cycle.query.ids) / (pool - cycle.metrics.labels)
+    return charts.Ranking(cycle.name, told.bucket_losses, told.mean_loss, asked, told.spearman, told.capture, told.capture_gain)
+
+
+def trends(campaign: Campaign, width: float) -> Figure:
+    """The first cycle's discrepancy is that from an untrained model, which is another thing than from the cycle before."""
+    known = [(cycle, cycle.diagnostics) for cycle in campaign.cycles if cycle.diagnostics]
+    moved = [None if cycle.name == campaign.planned[0] else told.mean_discrepancy for cycle, told in known]
+    curves: dict[str, Sequence[float | None]] = {"mean COD": moved, "mean true loss": [told.mean_loss for _, told in known]}
+    return charts.trends([cycle.metrics.labels for cycle, _ in known], curves, width)
 
 
 def render(campaign: Campaign, drawings: Mapping[str, str], tiles: Mapping[str, np.ndarray]) -> str:

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from codline import images as image_store, tables
-from codline.charts import free_side, spaced
+from codline import charts, images as image_store, tables
+from codline.charts import WIDE, free_side, spaced
 from codline.errors import DataError
 from codline.files import write_json
-from stages.report import Params, report
+from codline.page import Campaign, trends
+from stages.report import Params, finished, report
 
 CLASSES = ["cod", "haddock & <chips>", "$ling$"]
 CYCLES = ["c1", "c2", "c3"]
@@ -54,9 +55,15 @@ def query_cycle(folder: Path, i: int, truth_known: bool) -> None:
     annotations = pa.table([ids, ids % len(CLASSES), ["simulated"] * BUDGET], schema=tables.ANNOTATIONS)
     tables.write(annotations, tables.ANNOTATIONS, folder / "annotations.parquet")
     write_json(folder / "cost.json", {"asked": BUDGET, "answered": BUDGET, "wrong": i})
-    told = {"spearman": None if i else 0.5, "mean_score": 0.4, "mean_loss": 0.5, "mean_loss_of_query": 1.0, "bucket_losses": [1.0, 0.5, 0.0]}
     if truth_known:
-        write_json(folder / "diagnostics.json", told | {"classes_in_query": [2, 2, 1]})
+        write_json(folder / "diagnostics.json", told(i))
+
+
+def told(i: int) -> dict[str, Any]:
+    spearman = {"spearman": None, "spearman_low": None, "spearman_high": None} if i else {"spearman": 0.5, "spearman_low": 0.41, "spearman_high": 0.58}
+    means = {"mean_score": 0.4, "mean_discrepancy": 0.9 - 0.8 * i, "mean_loss": 0.5, "mean_loss_of_query": 1.0}
+    curves = {"bucket_losses": [1.0, 0.5, 0.0], "capture": np.linspace(0.5, 1, 100).tolist(), "capture_gain": 0.5}
+    return {**spearman, **means, **curves, "overlap": {"least_confidence": 0.25, **({"cod": 1.0} if i else {})}, "classes_in_query": [2, 2, 1]}
 
 
 def wanted(i: int) -> np.ndarray:
@@ -89,8 +96,8 @@ def test_two_runs_give_the_same_bytes_and_leave_nothing_else(done: tuple[dict[st
 
 
 def test_a_report_has_every_chart_as_png_and_svg(files: dict[str, bytes]) -> None:
-    charts = {"learning_curve", "per_class", "training", "buckets", "confusion"}
-    assert set(files) == {f"{name}.{kind}" for name in charts for kind in ("png", "svg")} | {"gallery/c1.png", "gallery/c2.png", "curve.csv", "index.html"}
+    names = {"learning_curve", "per_class", "training", "buckets", "capture", "trends", "confusion"}
+    assert set(files) == {f"{name}.{kind}" for name in names for kind in ("png", "svg")} | {"gallery/c1.png", "gallery/c2.png", "curve.csv", "index.html"}
 
 
 def test_the_page_needs_nothing_but_itself(files: dict[str, bytes]) -> None:
@@ -112,7 +119,7 @@ def test_no_id_of_the_page_is_used_twice(files: dict[str, bytes]) -> None:
 def test_every_picture_and_chart_says_what_it_shows(files: dict[str, bytes]) -> None:
     page = files["index.html"].decode()
     assert all(re.search(r'\balt="[^"]+"', tag) for tag in re.findall(r"<img[^>]*>", page))
-    assert len(re.findall(r'role="img" aria-label="[^"]+"', page)) == 5
+    assert len(re.findall(r'role="img" aria-label="[^"]+"', page)) == 7
 
 
 def test_class_names_are_text_not_markup(files: dict[str, bytes]) -> None:
@@ -123,9 +130,9 @@ def test_class_names_are_text_not_markup(files: dict[str, bytes]) -> None:
 
 
 def test_every_colour_of_a_chart_follows_the_page(files: dict[str, bytes]) -> None:
-    charts = re.findall(r"<svg viewBox.*?</svg>", files["index.html"].decode(), re.DOTALL)
-    assert len(charts) == 8  # three of the five have a second drawing for phones
-    assert all(not re.search(r"(fill|stroke): #", chart) for chart in charts)
+    drawings = re.findall(r"<svg viewBox.*?</svg>", files["index.html"].decode(), re.DOTALL)
+    assert len(drawings) == 12  # five of the seven have a second drawing for phones
+    assert all(not re.search(r"(fill|stroke): #", drawing) for drawing in drawings)
 
 
 def test_the_gallery_shows_the_query_in_rank_order(files: dict[str, bytes]) -> None:
@@ -154,6 +161,26 @@ def test_the_headline_counts_labels_against_the_whole_pool(files: dict[str, byte
     assert "Not finished" not in text
 
 
+def test_the_page_tells_spearman_with_its_interval_and_the_overlaps(files: dict[str, bytes]) -> None:
+    text = " ".join(re.sub(r"<[^>]*>", " ", files["index.html"].decode()).split())
+    assert "0.50 0.41 to 0.58" in text
+    assert "cycle least confidence cod c1 25% n/a c2 25% 100%" in text
+
+
+def test_discrepancy_from_the_untrained_model_is_no_part_of_its_trend(done: tuple[dict[str, Path], dict[str, bytes]]) -> None:
+    cycles = [finished(done[0]["campaign"] / name, CLASSES) for name in CYCLES]
+    moved, losses = trends(Campaign(cycles, CYCLES, CLASSES, (1, 4, 4), POOL, np.eye(3)), WIDE).axes[0].lines
+    assert np.asarray(losses.get_xydata()).tolist() == [[4, 0.5], [9, 0.5]]
+    assert np.asarray(moved.get_ydata()) == pytest.approx([np.nan, 0.1], nan_ok=True)
+
+
+@pytest.mark.parametrize("losses", [[0.55, 0.35], [0.19, 0.0002], [0.5, 0.49]])
+def test_a_trend_has_numbers_to_read_it_by_however_little_it_falls(losses: list[float]) -> None:
+    axes = charts.trends([100, 200], {"mean COD": [None, losses[1]], "mean true loss": losses}).axes[0]
+    low, high = axes.get_ylim()
+    assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 2
+
+
 def test_an_unfinished_campaign_is_reported_as_far_as_it_got(tmp_path: Path) -> None:
     paths = campaign_in(tmp_path, evaluated=1, truth_known=False)
     (paths["campaign"] / "c1" / "annotations.parquet").unlink()
@@ -161,7 +188,8 @@ def test_an_unfinished_campaign_is_reported_as_far_as_it_got(tmp_path: Path) -> 
     found = reported(paths)
     assert "Not finished: 1 of 3 cycles so far; c2, c3 still to come." in found["index.html"].decode()
     assert "unanswered" in found["index.html"].decode()
-    assert "buckets.png" not in found
+    assert not {"buckets.png", "capture.png", "trends.png"} & set(found)
+    assert "Who would have asked for the same?" not in found["index.html"].decode()
     assert tables.read_csv(paths["report"] / "curve.csv", tables.CURVE)["cycle"].to_pylist() == ["c1"]
 
 
