@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from codline import seeding
 
-STREAMS = [("split",), ("init",), *((name, cycle) for name in ("training", "selection", "annotator") for cycle in ("c1", "c2", "c12"))]
+STREAMS = [("split",), ("init",), *((name, cycle) for name in ("training", "selection", "annotator", "diagnose") for cycle in ("c1", "c2", "c12"))]
 names = st.lists(st.text("abc123", min_size=1, max_size=3), min_size=1, max_size=3)
 
 
