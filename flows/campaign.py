@@ -14,6 +14,7 @@ from flows.tasks import prepare, report
 
 @flow(name="campaign", persist_result=False)
 def campaign(
+    preset: str | None = None,
     strategy: str | None = None,
     seed: NonNegativeInt | None = None,
     cycles: PositiveInt | None = None,
@@ -22,10 +23,11 @@ def campaign(
 ) -> None:
     """Run every cycle that is not up to date.
 
-    What is given here is written into params.yaml first, as `dvc exp run -S` does; `overrides` has dotted keys, such as {"train.epochs": 10}.
+    What is given here is written into params.yaml first, as `dvc exp run -S` does: the preset, and over it the rest; `overrides` has dotted keys,
+    such as {"train.epochs": 10}.
     """
     with workspace.held(), runs.recorded(), limited(timeout_minutes):
-        workspace.changed(changes(strategy, seed, cycles, overrides))
+        workspace.changed(changes(strategy, seed, cycles, overrides), preset)
         prepare()
         for name in Wiring().cycles:
             cycle(name, timeout_minutes)

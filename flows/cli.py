@@ -17,7 +17,7 @@ environment.prepare()
 import typer  # noqa: E402 (prefect, imported below it, reads the environment once)
 from ruamel.yaml import YAML  # noqa: E402
 
-from codline import params, scratch  # noqa: E402
+from codline import params, presets as presets_, scratch  # noqa: E402
 from codline.errors import BusyError, CodlineError, UserError  # noqa: E402
 from codline.wiring import Wiring  # noqa: E402
 from flows import display  # noqa: E402
@@ -29,6 +29,7 @@ Set = Annotated[list[str] | None, typer.Option("--set", "-S", help="Any value of
 
 @app.command(epilog=f"Example: codline run --strategy entropy --seed 1 -S train.epochs=10    {EXITS}")
 def run(
+    preset: Annotated[str | None, typer.Option(help="One of those that `codline presets` lists; the other options are laid over it.")] = None,
     strategy: Annotated[str | None, typer.Option(help="One of those that `codline strategies` lists.")] = None,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
     cycles: Annotated[int | None, typer.Option(min=1, help="How many cycles.")] = None,
@@ -42,7 +43,7 @@ def run(
     from flows.campaign import changes
 
     with workspace.held():
-        workspace.changed(changes(strategy, seed, cycles, overrides(set_ or [])))
+        workspace.changed(changes(strategy, seed, cycles, overrides(set_ or [])), preset)
         if not workspace.stale():
             display.table()
             display.farewell("Everything is up to date.")
@@ -128,6 +129,22 @@ def ui(port: Annotated[int, typer.Option(help="For MLflow's page.")] = 5017) -> 
 def track() -> None:
     """Fill MLflow in from the files, where its server was away; what is there already is left alone."""
     elsewhere("codline.tracking", "sync")
+
+
+@app.command(epilog="Example: codline preset fashion-mnist -S seed=1, then: dvc exp run")
+def preset(name: Annotated[str, typer.Argument(help="One of those that `codline presets` lists.")], set_: Set = None) -> None:
+    """Write a preset into params.yaml, whole and checked, for dvc repro or dvc exp run to run."""
+    from flows import workspace
+
+    with workspace.held():
+        workspace.changed(overrides(set_ or []), name)
+    display.say(f"params.yaml is now the preset {name}.")
+
+
+@app.command(epilog="Example: codline presets")
+def presets() -> None:
+    """List the presets."""
+    display.presets({name: presets_.read(presets_.file(name, presets_.FOLDER)).about for name in presets_.names()})
 
 
 @app.command(epilog="Example: codline strategies")

@@ -108,6 +108,15 @@ def status(stale: list[str]) -> None:
     say("Everything is up to date." if not stale else f"{len(stale)} stages to do: codline run")
 
 
+def presets(about: dict[str, str]) -> None:
+    rows = Table(title="presets")
+    for heading in ("name", "what it is"):
+        rows.add_column(heading, overflow="fold")
+    for name, sentence in about.items():
+        rows.add_row(name, sentence)
+    console.print(rows)
+
+
 def found(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None

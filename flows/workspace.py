@@ -19,7 +19,7 @@ from dvc.repo import Repo
 from dvc.stage.exceptions import StageCmdFailedError
 from ruamel.yaml import YAML
 
-from codline import params, scratch
+from codline import params, presets, scratch
 from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, DataError, InfrastructureError, UserError
 from codline.files import whole
 from codline.watch import OWNER
@@ -73,22 +73,38 @@ def heal() -> None:
         register.unlink()
 
 
-def changed(changes: dict[str, Any]) -> None:
-    """Write dotted changes into params.yaml, comments kept, once they are known to be valid; an invalid one changes nothing."""
+def changed(changes: dict[str, Any], preset: str | None = None) -> None:
+    """Write a preset and then dotted changes into params.yaml, comments kept, once the whole is known to be valid; an invalid one changes nothing."""
     yaml = YAML()
     yaml.width = 200
     document = yaml.load(PARAMS.read_text(encoding="utf-8"))
     before = json.dumps(document)
+    if preset is not None:
+        become(document, presets.resolved(preset))
     for key, value in changes.items():
         put(document, key.split("."), value, key)
     candidate = scratch.root() / "params.yaml"
     candidate.parent.mkdir(parents=True, exist_ok=True)
     with candidate.open("w", encoding="utf-8") as file:
         yaml.dump(document, file)
-    checked(candidate)
+    try:
+        checked(candidate)
+    except UserError as error:
+        raise error if preset is None else UserError(f"with the preset {preset}, {error}") from error
     if json.dumps(document) != before:
         with whole(PARAMS) as part:
             shutil.copyfile(candidate, part)
+
+
+def become(document: Any, wanted: dict[str, Any]) -> None:
+    """Make the document say what is wanted and nothing else; what is equal already stays as it is spelled."""
+    for key in [key for key in document if key not in wanted]:
+        del document[key]
+    for key, value in wanted.items():
+        if isinstance(value, dict) and isinstance(document.get(key), dict):
+            become(document[key], value)
+        elif key not in document or json.dumps(document[key]) != json.dumps(value):
+            document[key] = value
 
 
 def put(document: Any, path: list[str], value: Any, key: str) -> None:
