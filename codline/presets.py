@@ -50,7 +50,7 @@ def composed(layers: dict[str, Layer]) -> dict[str, Any]:
 
 def unrolled(name: str, document: dict[str, Any]) -> dict[str, Any]:
     count = document.get("cycles")
-    if not isinstance(count, int) or "queries" in document:
+    if type(count) is not int or "queries" in document:
         raise UserError(f"preset {name}: cycles: found {shown(count)}, expected a number of cycles, and no queries: they follow from it")
     return document | params.chain(count)
 

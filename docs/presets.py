@@ -23,7 +23,7 @@ Why not Hydra: [decision 10](decisions/0010-presets.md).
     prefect deployment run campaign/local -p preset=digits       the same through a deployment
 
 Each way writes params.yaml whole and checks it first; a preset that is refused changes nothing. Files are looked for in `raw/`, which is not tracked;
-`-S prepare.dataset.root=...` says where else they are.
+`-S prepare.dataset.root=...`, or `-S 'prepare.dataset.train=[...]'` for Parquet files, says where else they are.
 
 *Supplementary* and *paper* are Huang et al., ICCV 2021; `main_TOD.py`, `config/` and `models/` are files of the authors' code,
 github.com/siyuhuang/TOD at 883494b. Where the two differ, the preset `-paper` has the one and `-released` the other.
@@ -35,7 +35,7 @@ These differ between the paper and its code, too, and have no parameter here:
 
 | topic | paper | released |
 |---|---|---|
-| images kept for validation | 5,000 of CIFAR, 7,326 of SVHN, 915 of Caltech-101, 300 of Cityscapes | none: all are in the pool, and the test images are watched |
+| images kept for validation | 5,000 of CIFAR, 7,326 of SVHN, 915 of Caltech-101, 300 of Cityscapes | none: all are in the pool, the test images watched |
 | mean and deviation of CIFAR-100 | not stated | those of CIFAR-10 |
 | mean and deviation of Caltech-101 | not stated | 0.502 and 1 |
 | first weights on Caltech-101 | not stated | stages 1 to 3 from ImageNet, for the task network alone |

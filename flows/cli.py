@@ -138,7 +138,7 @@ def preset(name: Annotated[str, typer.Argument(help="One of those that `codline 
 
     with workspace.held():
         workspace.changed(overrides(set_ or []), name)
-    display.say(f"params.yaml is now the preset {name}.")
+    display.say(f"params.yaml is written from the preset {name}; dvc repro or dvc exp run runs it.")
 
 
 @app.command(epilog="Example: codline presets")
