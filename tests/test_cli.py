@@ -6,10 +6,12 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from codline import presets
 from codline.errors import UserError
 from codline.families import UNIONS, listed, members
 from flows.campaign import changes
 from flows.cli import app, overrides
+from tests.workspace import REPOSITORY
 
 COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback and not command.hidden]
 
@@ -41,6 +43,16 @@ def test_named_parameters_become_changes_of_params_yaml() -> None:
     assert list(found["cycles"]) == ["c1", "c2"]
     assert list(found["queries"]) == ["c1"]
     assert found["train.epochs"] == 1
+
+
+def test_every_preset_is_listed_with_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    said = CliRunner().invoke(app, ["presets"])
+    assert said.exit_code == 0
+    rows = [line.split("│")[1:3] for line in said.output.splitlines() if "│" in line]
+    listed = {name.strip(): about.strip() for name, about in rows if name.strip()}
+    assert list(listed) == presets.names()
+    assert all(listed.values())
 
 
 @pytest.mark.parametrize("family", UNIONS)

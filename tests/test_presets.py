@@ -131,7 +131,7 @@ def test_a_layer_is_no_preset(name: str) -> None:
 
 
 def test_a_directory_without_presets_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="presets: not found; run this from the root of a codline project"):
+    with pytest.raises(UserError, match=r"presets: not found; run this from the root of a codline project"):
         presets.names(tmp_path / "presets")
 
 
@@ -162,9 +162,9 @@ def test_a_layer_that_is_none_is_refused(tmp_path: Path, layer: dict[str, Any], 
     assert str(refused.value) == f"{tmp_path / 'top.yaml'}: {sentence}"
 
 
-@pytest.mark.parametrize("own", [{}, {"cycles": {"c1": {"prev": "init"}}}, {"cycles": "many"}, {"cycles": 2, "queries": {}}])
+@pytest.mark.parametrize("own", [{}, {"cycles": {"c1": {"prev": "init"}}}, {"cycles": "many"}, {"cycles": True}, {"cycles": 2, "queries": {}}])
 def test_a_preset_says_how_many_cycles_and_nothing_else_of_them(tmp_path: Path, own: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="preset top: cycles: found .*, expected a number of cycles"):
+    with pytest.raises(UserError, match=r"preset top: cycles: found .*, expected a number of cycles"):
         presets.resolved("top", written(tmp_path, top={"params": own}))
 
 

@@ -23,6 +23,7 @@ from codline import params
 from codline.datasets.digits import Digits
 from tests.documents import blocks, commands, files_to_write
 from tests.flows.project import Project, free_port
+from tests.workspace import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,7 @@ PARQUET = 'codline run -S "prepare.dataset={name: parquet, train: [train.parquet
 AS_THEY_STAND = {
     "codline run": "Everything is up to date.",
     "codline status": "Everything is up to date.",
+    "codline presets": "cifar10-paper",
     "codline strategies": "least_confidence",
     "codline models": "resnet18",
     "codline datasets": "digits",
@@ -75,6 +77,17 @@ def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(untouch
     typed(untouched, "dvc remote add --default storage ../codline-storage")
     assert re.search(r"\d+ files pushed", typed(untouched, "dvc push"))
     assert (untouched.root / "../codline-storage").is_dir()
+
+
+def test_a_preset_can_be_run_or_only_written(untouched: Project) -> None:
+    committed = params.load(REPOSITORY / "params.yaml")
+    assert "Learning curve" in typed(untouched, "codline run --preset digits", "--cycles", "1", "-S", "train.epochs=1")
+    ran = params.load(untouched.root / "params.yaml")
+    assert ran["train"] == committed["train"] | {"epochs": 1}
+    assert list(ran["cycles"]) == ["c1"]
+    assert "params.yaml is written from the preset digits" in typed(untouched, "codline preset digits")
+    assert params.load(untouched.root / "params.yaml") == committed
+    assert "Ran experiment" in typed(untouched, "dvc exp run -S train.epochs=30".replace("30", "2"), "train@c1")
 
 
 def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
@@ -190,6 +203,8 @@ ELSEWHERE: dict[str, Callable[..., object]] = {
     "make demo": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "make test": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "codline run --strategy entropy --seed 1 -S train.epochs=10": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
+    "codline run --preset digits": test_a_preset_can_be_run_or_only_written,
+    "codline preset digits": test_a_preset_can_be_run_or_only_written,
     "dvc params diff": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
     "dvc exp run -S train.epochs=30": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
     "dvc remote add --default storage ../codline-storage": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
-from codline import scratch
+from codline import params, scratch
 from codline.errors import BusyError, UserError
 from flows import workspace
 from tests.flows.project import Project
+from tests.workspace import REPOSITORY
 
 HOLD = (
     "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
@@ -69,6 +71,40 @@ def test_an_override_keeps_the_comments_of_params_yaml(project: Project, monkeyp
     assert "epochs: 5" in text
     assert "# of the epochs" in text
     assert "first_cycle" not in text
+
+
+def test_a_preset_is_written_whole_with_the_comments_kept_and_changes_over_it(untouched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(untouched.root)
+    workspace.changed({}, "digits")
+    assert params.load(workspace.PARAMS) == params.load(REPOSITORY / "params.yaml")
+    assert "# of the epochs" in workspace.PARAMS.read_text()
+    workspace.changed({"score.strategy.name": "entropy"} | params.chain(2), "digits")
+    found = params.load(workspace.PARAMS)
+    assert found["score"]["strategy"] == {"name": "entropy"}
+    assert list(found["cycles"]) == ["c1", "c2"]
+    assert found["train"] == params.load(REPOSITORY / "params.yaml")["train"]
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"train": {"epochs": "many"}}, "train.epochs: found 'many', expected a whole number"),
+        ({"train": {"epoch": 3}}, "train.epoch: unknown key; did you mean epochs?"),
+        ({"prepare": {"model": {"name": "drn"}}}, "prepare.model.name: unknown model 'drn'; "),
+        ({"trian": {}}, "trian: unknown section; did you mean train?"),
+    ],
+)
+def test_a_preset_that_is_refused_changes_nothing(untouched: Project, monkeypatch: pytest.MonkeyPatch, own: dict[str, object], sentence: str) -> None:
+    monkeypatch.chdir(untouched.root)
+    before = workspace.PARAMS.read_bytes()
+    with Path("presets/mine.yaml").open("w") as file:
+        YAML().dump({"about": "broken", "extends": ["digits"], "params": own}, file)
+    with pytest.raises(UserError) as refused:
+        workspace.changed({"seed": 3}, "mine")
+    assert str(refused.value).startswith(f"with the preset mine, params.yaml: {sentence}")
+    with pytest.raises(UserError, match=r"unknown preset 'mime'; did you mean mine"):
+        workspace.changed({"seed": 3}, "mime")
+    assert workspace.PARAMS.read_bytes() == before
 
 
 def test_a_dvc_lock_held_by_another_process_is_named(project: Project) -> None:
