@@ -10,7 +10,7 @@ from codline import evidence
 from codline.discrepancy import discrepancy
 from codline.families import members
 from codline.outputs import softmax
-from codline.strategies.base import Pool
+from codline.strategies.base import Outputs, Pool
 from codline.strategies.cod import Cod
 
 values = arrays(np.float64, st.shared(st.integers(1, 300), key="images"), elements=st.floats(-5, 5).map(lambda x: round(x, 1)))
@@ -126,7 +126,7 @@ def test_overlap_is_the_share_of_the_first_query() -> None:
 def test_rivals_score_as_the_strategies_of_their_names_do() -> None:
     rng = np.random.default_rng(0)
     probs, previous = (softmax(rng.normal(size=(50, 4)) * 3) for _ in range(2))
-    pool = Pool(np.arange(50), probs, previous, first_cycle=False)
+    pool = Pool(np.arange(50), Outputs(np.log(probs), probs), {"previous": Outputs(np.log(previous), previous)})
     kinds = {kind.model_fields["name"].default: kind for kind in members("strategies")}
     for name, scores in evidence.rivals(probs, np.random.default_rng(5)).items():
         assert scores.tolist() == kinds[name]().scores(pool, np.random.default_rng(5)).tolist()
