@@ -1,0 +1,152 @@
+"""A study's statistics and its figure, from the curves of its points: python -m codline.studies FOLDER [--draw]
+
+Intervals are 95% t-intervals over seeds; n is the number of seeds that an estimate rests on. With one seed there is no interval.
+"""
+
+import csv
+import io
+import sys
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from scipy import stats
+
+from codline import charts
+from codline.errors import CodlineError
+from codline.files import read_json, whole, write_json, write_text
+
+CONFIDENCE = 0.95
+COLOURS = ("#0a6ebd", "#dd6b20", "#2f855a", "#b83280", "#805ad5", "#8a6d00", "#17808c", "#5c6978")
+DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)))
+ROW = 13  # points that a line of the legend is high
+
+
+class Estimate(TypedDict):
+    mean: float
+    half: float | None  # half the width of the interval
+    n: int
+
+
+class Point(TypedDict):
+    """A finished campaign of a study."""
+
+    arm: str
+    seed: int
+    curve: list[dict[str, Any]]  # cycle, labels, accuracy, loss
+
+
+Curve = dict[int, float]  # {labels: accuracy}
+
+
+def estimate(values: list[float]) -> Estimate:
+    n = len(values)
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else None
+    return {"mean": float(np.mean(values)), "half": half, "n": n}
+
+
+def area(curve: Curve) -> float:
+    """Under the learning curve, by trapezoids, over the range of labels: so it reads as an accuracy. Of a single cycle, its accuracy."""
+    labels = sorted(curve)
+    accuracies = [curve[count] for count in labels]
+    return float(np.trapezoid(accuracies, labels) / (labels[-1] - labels[0])) if len(labels) > 1 else accuracies[0]
+
+
+def curves(points: list[Point], arm: str) -> dict[int, Curve]:
+    """{seed: its curve}"""
+    return {point["seed"]: {row["labels"]: row["accuracy"] for row in point["curve"]} for point in points if point["arm"] == arm}
+
+
+def at_labels(seeds: dict[int, Curve]) -> list[dict[str, Any]]:
+    counts = sorted({labels for curve in seeds.values() for labels in curve})
+    return [{"labels": labels, **estimate([curve[labels] for curve in seeds.values() if labels in curve])} for labels in counts]
+
+
+def differences(ours: dict[int, Curve], theirs: dict[int, Curve]) -> dict[str, Any] | None:
+    """Seed by seed: two arms with one seed start from the same split and weights, so much of the chance cancels."""
+    both = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    if not both:
+        return None
+    pairs = {seed: {n: ours[seed][n] - theirs[seed][n] for n in ours[seed].keys() & theirs[seed].keys()} for seed in sorted(ours.keys() & theirs.keys())}
+    return {
+        "area": estimate([area(a) - area(b) for a, b in both]),
+        "final": estimate([a[max(a)] - b[max(b)] for a, b in both]),
+        "curve": at_labels(pairs),
+    }
+
+
+def summary(study: dict[str, Any]) -> dict[str, Any]:
+    """What results.json says: the study as it was asked for, with each arm's estimates and its difference to the reference."""
+    points: list[Point] = study["points"]
+    reference = curves(points, study["reference"])
+    arms = []
+    for arm in study["arms"]:
+        seeds = curves(points, arm["arm"])
+        found: dict[str, Any] = {"n": len(seeds), "curve": at_labels(seeds), "area": None, "final": None, "difference": None}
+        if seeds:
+            found["area"] = estimate([area(curve) for curve in seeds.values()])
+            found["final"] = estimate([curve[max(curve)] for curve in seeds.values()])
+        if arm["arm"] != study["reference"]:
+            found["difference"] = differences(seeds, reference)
+        arms.append(arm | found)
+    return study | {"interval": "95% t-interval over seeds; differences are paired by seed", "arms": arms}
+
+
+def rows(study: dict[str, Any]) -> str:
+    """results.csv: a row for each arm, seed and cycle."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["study", "arm", "seed", "cycle", "labels", "accuracy", "loss"])
+    for point in study["points"]:
+        writer.writerows(
+            [study["study"], point["arm"], point["seed"], *(row[key] for key in ("cycle", "labels", "accuracy", "loss"))] for row in point["curve"]
+        )
+    return text.getvalue()
+
+
+@charts.house_style()
+def figure(results: dict[str, Any]) -> Figure:
+    """Mean curves with their intervals as bands; arms without a finished point are left out."""
+    arms = [(i, arm) for i, arm in enumerate(results["arms"]) if arm["curve"]]
+    legend = ROW * len(arms)
+    drawn = charts.blank(charts.WIDE, 330 + legend)
+    axes = charts.panel(drawn, charts.Margins(44, 50 + legend, 14, 44))
+    axes.set_title(results["title"], loc="left", weight="bold", x=-0.05, pad=26)
+    charts.heading(axes, "test accuracy: mean, and 95% t-interval over seeds")
+    for i, arm in arms:
+        labels, mean, half = (np.array([row[key] or 0.0 for row in arm["curve"]]) for key in ("labels", "mean", "half"))
+        colour = COLOURS[i % len(COLOURS)]
+        axes.fill_between(labels, mean - half, np.minimum(mean + half, 1.0), color=colour, alpha=0.13, linewidth=0)
+        style = DASHES[i // len(COLOURS) % len(DASHES)]
+        axes.plot(labels, mean, color=colour, linestyle=style, linewidth=2, marker="o", markersize=4, label=f"{arm['arm']} (n = {arm['n']})")
+    axes.set_xlabel("labels")
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.4g}%"))
+    axes.legend(loc="upper left", bbox_to_anchor=(-0.05, 0), borderaxespad=3.2, frameon=False, labelspacing=0.2)
+    return drawn
+
+
+def draw(folder: Path, results: dict[str, Any]) -> None:
+    picture = figure(results)
+    with whole(folder / "figure.png") as part:
+        part.write_bytes(charts.png(picture))
+    write_text(folder / "figure.svg", charts.svg(picture))
+
+
+def main(folder: Path, drawing: bool) -> None:
+    study = read_json(folder / "points.json")
+    results = summary(study)
+    write_json(folder / "results.json", results)
+    write_text(folder / "results.csv", rows(study))
+    if drawing and study["points"]:
+        draw(folder, results)
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), drawing="--draw" in sys.argv)
+    except CodlineError as error:
+        sys.stderr.write(f"codline: {error}\n")
+        sys.exit(error.exit_code)
