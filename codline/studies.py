@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 from scipy import stats
 
 from codline import charts
@@ -118,11 +118,13 @@ def figure(results: dict[str, Any]) -> Figure:
     for i, arm in arms:
         labels, mean, half = (np.array([row[key] or 0.0 for row in arm["curve"]]) for key in ("labels", "mean", "half"))
         colour = COLOURS[i % len(COLOURS)]
-        axes.fill_between(labels, mean - half, np.minimum(mean + half, 1.0), color=colour, alpha=0.13, linewidth=0)
+        axes.fill_between(labels, np.maximum(mean - half, 0.0), np.minimum(mean + half, 1.0), color=colour, alpha=0.13, linewidth=0)
         style = DASHES[i // len(COLOURS) % len(DASHES)]
         axes.plot(labels, mean, color=colour, linestyle=style, linewidth=2, marker="o", markersize=4, label=f"{arm['arm']} (n = {arm['n']})")
     axes.set_xlabel("labels")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    counts = np.array(sorted({row["labels"] for _, arm in arms for row in arm["curve"]}))
+    shown = charts.spaced((counts - counts[0]) / max(np.ptp(counts), 1) * (charts.WIDE - 90), 38)
+    axes.set_xticks(counts[shown], [f"{count:,}" for count in counts[shown]])
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.4g}%"))
     axes.legend(loc="upper left", bbox_to_anchor=(-0.05, 0), borderaxespad=3.2, frameon=False, labelspacing=0.2)
     return drawn

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,8 +62,14 @@ def launch(timeout_minutes: float | None) -> None:
     from flows.campaign import campaign
 
     tasks.listeners.append(display.listen)
-    try:
+    with logged():
         campaign(timeout_minutes=timeout_minutes)
+
+
+@contextlib.contextmanager
+def logged() -> Iterator[None]:
+    try:
+        yield
     finally:
         for logger in ("prefect.flow_runs", "prefect.task_runs"):  # before the server that takes the lines is stopped
             for handler in logging.getLogger(logger).handlers:
@@ -78,6 +85,35 @@ def overrides(pairs: list[str]) -> dict[str, Any]:
             raise UserError(f"-S {pair}: expected key=value, such as train.epochs=10")
         found[key] = YAML(typ="safe", pure=True).load(value)
     return found
+
+
+@app.command(epilog=f"Example: codline study digits-strategies --jobs 2 -S train.epochs=5    {EXITS}")
+def study(
+    name: Annotated[str, typer.Argument(help="One of studies/*.yaml, by its name or its file.")],
+    set_: Set = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="How many campaigns at a time; as many as processors, at most 4, if not given.")] = None,
+) -> None:
+    """Run a grid of campaigns, each in a git worktree of its own, from the committed code and params.yaml; what is done is skipped."""
+    os.environ |= {"CODLINE_QUIET": "1", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
+    from flows import server, standings, study as studies
+
+    changes = overrides(set_ or [])
+    plan = studies.planned(name, changes)
+    started = time.monotonic()
+    display.say(f"{len(plan.points)} points, {len(plan.points) - len(plan.waiting)} of them done; worktrees, logs and results are in {plan.folder}.")
+    if plan.waiting:
+        try:
+            with standings.live(plan), server.local() as api:
+                os.environ["PREFECT_API_URL"] = api
+                with logged():
+                    studies.study(name, changes, studies.usable(jobs))
+        finally:
+            display.console.print(standings.results(plan))
+    else:
+        with studies.held(plan):
+            studies.summarise(plan, drawing=True)
+        display.console.print(standings.results(plan))
+    display.say(f"Done in {time.monotonic() - started:.0f} s. Look at {plan.folder / 'figure.png'}; results.json and results.csv are beside it.")
 
 
 @app.command(epilog="Example: codline status")

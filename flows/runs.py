@@ -27,23 +27,23 @@ from flows.tasks import GPU
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[None]:
-    """Note which flow run works in this directory; if the last one was killed, tell Prefect so, which frees its concurrency slots."""
+def recorded(name: str = "run") -> Iterator[None]:
+    """Note which flow run works in this directory, under this name; if the last one was killed, tell Prefect so, which frees its concurrency slots."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None or context.flow_run.parent_task_run_id is not None:
         yield
         return
     with get_client(sync_client=True) as client:
         limit(client)
-        last = scratch.read_note("flow", "run")
+        last = scratch.read_note("flow", name)
         if last is not None:
             bury(client, UUID(last["id"]))
             recount(client)
-    scratch.note("flow", "run", {"id": str(context.flow_run.id), "process": os.getpid()})
+    scratch.note("flow", name, {"id": str(context.flow_run.id), "process": os.getpid()})
     try:
         yield
     finally:
-        scratch.note("flow", "run", None)
+        scratch.note("flow", name, None)
 
 
 def limited() -> None:
@@ -67,11 +67,15 @@ def recount(client: SyncPrefectClient) -> None:
 
 
 def devices() -> int:
+    return max(1, gpus())
+
+
+def gpus() -> int:
     try:
         listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return 1
-    return max(1, len(listed.splitlines()))
+        return 0
+    return len(listed.splitlines())
 
 
 def bury(client: SyncPrefectClient, dead: UUID) -> None:

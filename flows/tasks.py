@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from codline.errors import InfrastructureError
 from flows import workspace
 
 GPU = "gpu"  # limited to one task per device
+SLOTS = os.environ.get("CODLINE_SLOTS") != "off"  # off in the points of a study on a CPU: its --jobs is the limit there
 Listener = Callable[[str, str, float], None]
 listeners: list[Listener] = []  # told (stage, "started" | "ran" | "skipped" | "failed", seconds)
 
@@ -34,7 +36,7 @@ def stage(name: str, *tags: str, once: bool = False) -> Task[..., bool]:
     @task(
         name=name,
         task_run_name=name if once else f"{name}@{{cycle}}",
-        tags=list(tags),
+        tags=list(tags) if SLOTS else [],
         cache_policy=NO_CACHE,  # DVC is the cache
         retries=2,
         retry_delay_seconds=exponential_backoff(2),

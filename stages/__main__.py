@@ -1,4 +1,4 @@
-"""Check a params.yaml whole, as the stages would one by one: python -m stages params.yaml"""
+"""Check params.yaml whole, as the stages would one by one: python -m stages params.yaml. Of several files, the refused one is named."""
 
 import importlib
 import sys
@@ -23,8 +23,10 @@ def check(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        check(Path(sys.argv[1] if len(sys.argv) > 1 else "params.yaml"))
-    except CodlineError as error:
-        sys.stderr.write(f"codline: {error}\n")
-        sys.exit(error.exit_code)
+    paths = [Path(name) for name in sys.argv[1:] or ["params.yaml"]]
+    for path in paths:
+        try:
+            check(path)
+        except CodlineError as error:
+            sys.stderr.write(f"codline: {f'{path.stem}: ' if len(paths) > 1 else ''}{error}\n")
+            sys.exit(error.exit_code)

@@ -1,9 +1,12 @@
 """Bring MLflow up to what the files say. Any number of times, by any number of processes: the outcome is the same."""
 
 import fcntl
+import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Run
@@ -111,6 +114,7 @@ def sync_whole(store: Store, campaign: Campaign, lock: Lock) -> None:
     for run in runs.values():
         if run.data.tags.get(MLFLOW_PARENT_RUN_ID) != whole.info.run_id:
             store.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, whole.info.run_id)
+    add_tags(store, whole)
     add_data(store, campaign, whole)
     add_report(store, campaign, lock, whole)
     finished = all(cycle in runs and runs[cycle].info.status == "FINISHED" for cycle in campaign.wiring.cycles)
@@ -123,6 +127,13 @@ def learning_curves(runs: list[Run]) -> Points:
     points = {name: {labels: metrics[key] for labels, metrics in cycles if key in metrics} for name, key in CURVES.items()}
     best = {labels: max(points["accuracy"][fewer] for fewer, _ in cycles if fewer <= labels) for labels, _ in cycles}
     return points | {"best_accuracy": best}
+
+
+def add_tags(store: Store, whole: Run) -> None:
+    """What whoever started us calls the campaign: a study, its arm and seed. One campaign may be a point of several studies."""
+    for key, value in json.loads(os.environ.get("CODLINE_TAGS", "{}")).items():
+        if whole.data.tags.get(key) != value:
+            store.client.set_tag(whole.info.run_id, key, value)
 
 
 def add_data(store: Store, campaign: Campaign, whole: Run) -> None:
@@ -142,7 +153,7 @@ def add_report(store: Store, campaign: Campaign, lock: Lock, whole: Run) -> None
 @contextmanager
 def turn() -> Iterator[None]:
     """One process of this project at a time. The lock is the kernel's: it goes with the process that held it."""
-    path = scratch.root() / "tracking.lock"
+    path = Path(os.environ.get("CODLINE_TRACKING_LOCK") or scratch.root() / "tracking.lock")  # the points of a study have one in common
     path.parent.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + PATIENCE
     with path.open("w") as file:
