@@ -82,7 +82,7 @@ def found(name: str) -> Path:
 
 
 def read(path: Path) -> Study:
-    raw = params.load(path)
+    raw = inherited(path)
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
@@ -98,6 +98,17 @@ def read(path: Path) -> Study:
     if len(set(names)) < len(names):
         raise UserError(f"{path}: arms: found two whose names differ in punctuation alone, expected names that can be told apart as folders")
     return study
+
+
+def inherited(path: Path) -> dict[str, Any]:
+    """A study may be like another one, but for its arms: then it has that one's base, cycles and seeds where it says nothing else."""
+    raw = params.load(path)
+    like = raw.pop("like", None)
+    if like is None:
+        return raw
+    other = read(found(str(like)))
+    common = {"cycles": other.cycles, "seeds": other.seeds} | raw
+    return common | {"base": other.base | (raw["base"] if isinstance(raw.get("base"), dict) else {})}
 
 
 def points(study: Study, committed: str, overrides: Overrides) -> list[Point]:
@@ -118,9 +129,23 @@ def changed(text: str, *layers: Overrides) -> str:
     document = yaml.load(text)
     for key, value in itertools.chain.from_iterable(layer.items() for layer in layers):
         workspace.put(document, key.split("."), value, key)
+    anchor(document["prepare"].get("dataset"))
     written = io.StringIO()
     yaml.dump(document, written)
     return written.getvalue()
+
+
+def anchor(dataset: Any) -> None:
+    """Files of a dataset by their full path: a point runs in another directory than the one they are named from."""
+    for key, value in dataset.items() if isinstance(dataset, dict) else ():
+        if isinstance(value, list):
+            dataset[key] = [full(item) for item in value]
+        elif key != "name":
+            dataset[key] = full(value)
+
+
+def full(value: Any) -> Any:
+    return str(Path(value).resolve()) if isinstance(value, str) and Path(value).is_file() else value
 
 
 def shared(point: Point, stages: dict[str, Any]) -> dict[str, str]:
