@@ -95,10 +95,12 @@ def study(
 ) -> None:
     """Run a grid of campaigns, each in a git worktree of its own, from the committed code and params.yaml; what is done is skipped."""
     os.environ |= {"CODLINE_QUIET": "1", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
-    from flows import server, standings, study as studies
+    from flows import server, standings, study as studies, worktrees
 
     changes = overrides(set_ or [])
     plan = studies.planned(name, changes)
+    if not worktrees.unchanged("params.yaml"):
+        display.say("params.yaml has changes that are not committed; points start from the committed one.")
     started = time.monotonic()
     display.say(f"{len(plan.points)} points, {len(plan.points) - len(plan.waiting)} of them done; worktrees, logs and results are in {plan.folder}.")
     if plan.waiting:
@@ -108,11 +110,11 @@ def study(
                 with logged():
                     studies.study(name, changes, studies.usable(jobs))
         finally:
-            display.console.print(standings.results(plan))
+            standings.final(plan)
     else:
         with studies.held(plan):
             studies.summarise(plan, drawing=True)
-        display.console.print(standings.results(plan))
+        standings.final(plan)
     display.say(f"Done in {time.monotonic() - started:.0f} s. Look at {plan.folder / 'figure.png'}; results.json and results.csv are beside it.")
 
 

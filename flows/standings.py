@@ -12,8 +12,14 @@ from rich.text import Text
 from codline.errors import DataError
 from codline.files import read_json
 from codline.wiring import Wiring
+from flows import study as studies
 from flows.display import console
 from flows.study import Plan
+
+
+def final(plan: Plan) -> None:
+    if noted(plan, "results.json"):
+        console.print(results(plan))
 
 
 def results(plan: Plan) -> Table:
@@ -78,7 +84,9 @@ class Board:
 
 @contextlib.contextmanager
 def live(plan: Plan) -> Iterator[None]:
+    """The table and the running points, redrawn; where nothing can be redrawn, a line for each point."""
     if not console.is_terminal:
+        studies.listeners.append(lambda point, state: console.print(f"  {point.title}: {state}"))
         yield
         return
     with Live(Board(plan), console=console, refresh_per_second=1, transient=True):

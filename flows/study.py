@@ -9,7 +9,7 @@ import queue
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,8 @@ from flows import grid, runs, server, worktrees
 from flows.grid import Overrides, Point, Study
 
 LOOK = 0.3  # seconds between two looks at how far the others are
+Listener = Callable[[Point, str], None]
+listeners: list[Listener] = []  # told (point, "running" | "done" | "failed")
 
 
 @dataclass
@@ -68,6 +70,8 @@ class Plan:
     def tell(self, point: Point, state: str) -> None:
         self.states[point.name] = state
         write_json(self.folder / "states.json", self.states)
+        for listener in listeners:
+            listener(point, state)
 
 
 def planned(name: str, overrides: Overrides | None = None) -> Plan:
@@ -132,7 +136,7 @@ def work(plan: Plan, jobs: int) -> list[CodlineError]:
     plan.states = {point.name: "waiting" if point in plan.waiting else "done" for point in plan.points}
     waiting, running = list(plan.waiting), dict[str, Point]()
     ended: queue.SimpleQueue[tuple[Point, CodlineError | None]] = queue.SimpleQueue()
-    failures, cache = [], worktrees.cache()
+    failures, cache, fresh = [], worktrees.cache(), True
     try:
         while waiting or running:
             while len(running) < jobs and (point := next((point for point in waiting if alone(plan, point, running)), None)):
@@ -141,12 +145,15 @@ def work(plan: Plan, jobs: int) -> list[CodlineError]:
                 running[point.name] = point
                 plan.tell(point, "running")
                 campaign.with_options(task_run_name=point.name).submit(plan, point, ended)
+            if fresh:
+                summarise(plan)  # takes seconds: once the free place is taken
+                fresh = False
             with contextlib.suppress(queue.Empty):
                 point, failure = ended.get(timeout=LOOK)
                 del running[point.name]
                 plan.tell(point, "failed" if failure else "done")
                 failures += [failure] if failure else []
-                summarise(plan)
+                fresh = True
     finally:
         for process in list(_processes):
             process.terminate()
