@@ -23,6 +23,7 @@ from ruamel.yaml import YAML
 from codline import scratch
 from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, InfrastructureError, UserError
 from codline.files import read_json, write_json
+from codline.watch import OWNER
 from codline.wiring import Wiring
 from flows import grid, runs, server, worktrees
 from flows.grid import Overrides, Point, Study
@@ -233,6 +234,7 @@ def environment(plan: Plan, point: Point) -> dict[str, str]:
         own
         | limit
         | {
+            OWNER: str(os.getpid()),
             "PREFECT_API_URL": server.url(),
             "MLFLOW_TRACKING_URI": store(),
             "CODLINE_TRACKING_LOCK": str((scratch.root() / "tracking.lock").resolve()),

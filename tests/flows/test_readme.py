@@ -27,8 +27,6 @@ from tests.workspace import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
-PARQUET = 'codline run -S "prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}"'
-
 # Typed as they stand where a campaign is finished: what each must say.
 AS_THEY_STAND = {
     "codline run": "Everything is up to date.",
@@ -140,8 +138,18 @@ def test_images_in_parquet_files_need_no_code(untouched: Project) -> None:
             Image.fromarray(image[0]).save(file, "png")
         table = pa.table({"image": [file.getvalue() for file in files], "label": [f"digit {label}" for label in raw.labels[rows]]})
         pq.write_table(table, untouched.root / f"{name}.parquet")
-    assert "Learning curve" in typed(untouched, PARQUET, "--cycles", "1")
+    assert "Learning curve" in typed(
+        untouched, "codline run -S 'prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}'", "--cycles", "1"
+    )
     assert '"digit 7"' in (untouched.root / "data/dataset.json").read_text()
+
+
+def test_a_study_is_run_as_the_readme_says(untouched: Project) -> None:
+    path = untouched.root / "studies/digits-strategies.yaml"
+    path.write_text(path.read_text().replace("cycles: 4", "cycles: 1").replace("seeds: [0, 1, 2]", "seeds: [0]"))
+    said = typed(untouched, "codline study digits-strategies")
+    assert all(re.search(rf"{arm} +.*\d\d\.\d", said) for arm in ("random", "cod", "entropy"))
+    assert (untouched.root / ".codline/studies/digits-strategies/results.csv").exists()
 
 
 def typed(project: Project, command: str, *more: str) -> str:
@@ -199,7 +207,8 @@ def until(true: Callable[[], bool]) -> None:
 
 # Typed within a test of their own, with what makes them small: which one.
 ELSEWHERE: dict[str, Callable[..., object]] = {
-    PARQUET: test_images_in_parquet_files_need_no_code,
+    "codline study digits-strategies": test_a_study_is_run_as_the_readme_says,
+    "codline run -S 'prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}'": test_images_in_parquet_files_need_no_code,
     "make demo": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "make test": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "codline run --strategy entropy --seed 1 -S train.epochs=10": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,

@@ -11,6 +11,7 @@ from codline.errors import BusyError, TrainingError, UserError
 from codline.files import read_json
 from flows import grid, study, worktrees
 from flows.grid import Point
+from stages.__main__ import check
 from tests.flows.project import Project, cloned, killed, survivors
 from tests.workspace import REPOSITORY
 
@@ -130,6 +131,15 @@ def test_every_study_that_comes_with_codline_can_be_laid_out(path: Path, monkeyp
     assert found.name == path.stem
     laid_out = grid.points(found, PARAMS, {})
     assert len({point.name for point in laid_out}) == len({point.params for point in laid_out}) == len(found.varied) * len(found.seeds)
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "studies").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_arm_of_every_study_is_accepted_by_the_stages(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    files = {"prepare.dataset.train": ["a.parquet"], "prepare.dataset.test": ["b.parquet"]} if "parquet" in str(grid.read(path).base) else {}
+    for point in {point.arm: point for point in grid.points(grid.read(path), PARAMS, files)}.values():
+        (tmp_path / "params.yaml").write_text(point.params)
+        check(tmp_path / "params.yaml")
 
 
 def test_a_second_process_cannot_run_the_same_study(here: Path) -> None:
