@@ -1,7 +1,7 @@
 """The report's charts: arrays in, figures out. Sizes are in points; every colour is one of PALETTE, so that a page may swap them."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -136,12 +136,12 @@ def training(curves: dict[str, dict[str, np.ndarray]], width: float = WIDE) -> F
 
 
 @house_style()
-def trends(labels: Sequence[int], curves: dict[str, Sequence[float | None]], width: float = WIDE) -> Figure:
+def trends(labels: Sequence[int], curves: Mapping[str, Sequence[float | None]], width: float = WIDE) -> Figure:
     """Means over the unlabelled images, cycle by cycle; a curve that has no value somewhere begins or breaks there."""
     figure = blank(width, 220)
     axes = panel(figure, Margins(38, 36, 14, 30))
     axes.set(yscale="log", xlabel="labels")
-    colours = dict(zip(curves, (ACCENT, WARM), strict=True))
+    colours = dict(zip(curves, (ACCENT, WARM), strict=False))
     for name, values in curves.items():
         logarithmic = [value or np.nan for value in values]
         axes.plot(labels, logarithmic, color=colours[name], linewidth=2, marker="o", markersize=6, markeredgecolor=PAPER, markeredgewidth=1.2)
@@ -184,6 +184,22 @@ def capture(rankings: Sequence[Ranking], width: float = WIDE) -> Figure:
         axes.set(xlim=(0, 100), ylim=(0, 1.06), xticks=[])
         axes.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
         titles(axes, ranking.cycle, f"gain {ranking.capture_gain:.2f}")
+        axes.set_xlabel("k: 0%  →  100%", size=8)
+    return figure
+
+
+@house_style()
+def captures(panels: dict[str, dict[int, list[float]]], width: float = WIDE) -> Figure:
+    """Capture curves of TOD, for every cycle one for each number of steps: the more steps, the darker."""
+    figure, places = small_multiples(len(panels), width)
+    for axes, (cycle, curves) in zip(places, panels.items(), strict=True):
+        axes.plot([0, 100], [0, 1], color=INK, linewidth=1, linestyle=(0, (3, 2)))
+        axes.axhline(1, color=MUTED, linewidth=1)
+        for place, (_, curve) in enumerate(sorted(curves.items())):
+            axes.plot(np.arange(1, len(curve) + 1), curve, color=ACCENT, linewidth=1.6, alpha=(place + 1) / len(curves))
+        axes.set(xlim=(0, 100), ylim=(0, 1.06), xticks=[])
+        axes.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"])
+        titles(axes, cycle, "T = " + ", ".join(map(str, sorted(curves))))
         axes.set_xlabel("k: 0%  →  100%", size=8)
     return figure
 

@@ -19,6 +19,11 @@ def read(path: Path) -> dict[str, Tensor]:
     return read_tensors(path)[0]
 
 
+def snapshots(tensors: dict[str, Tensor]) -> list[int]:
+    """How many steps before the end of training the kept weights are."""
+    return sorted({int(key.split(".")[1]) for key in tensors if key.startswith("snapshot.")})
+
+
 def of_objective(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the objective of the last cycle left."""
     return {key.removeprefix("companion."): value for key, value in tensors.items() if key.startswith("companion.")}

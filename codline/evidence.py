@@ -1,10 +1,28 @@
 """Hindsight: how well scores foretold true losses. Shapes: N images, C classes; arrays of one value per image are aligned."""
 
+from typing import Any
+
 import numpy as np
 from scipy.special import entr
 
 PERCENT = np.arange(1, 101)
 LEVEL = 0.95  # of the bootstrap interval
+
+
+def foretold(scores: np.ndarray, losses: np.ndarray, ids: np.ndarray, rng: np.random.Generator, resamples: int, buckets: int) -> dict[str, Any]:
+    """All that a score says of the losses."""
+    low, high = spearman_interval(scores, losses, rng, resamples) or (None, None)
+    captured = capture(scores, losses, ids)
+    return {
+        "spearman": spearman(scores, losses),
+        "spearman_low": low,
+        "spearman_high": high,
+        "mean_score": float(scores.mean()),
+        "mean_loss": float(losses.mean()),
+        "bucket_losses": bucket_losses(scores, losses, ids, buckets).tolist(),
+        "capture": captured.tolist(),
+        "capture_gain": capture_gain(captured),
+    }
 
 
 def ranked(values: np.ndarray, ids: np.ndarray) -> np.ndarray:

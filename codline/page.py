@@ -31,6 +31,13 @@ class Metrics(BaseModel):
     per_class_accuracy: dict[str, float]
 
 
+class Tod(BaseModel):
+    """How many of the hardest images TOD over some steps would have captured."""
+
+    capture: list[float]
+    capture_gain: float
+
+
 class Diagnostics(BaseModel):
     """What diagnose says of a cycle, if the truth is known."""
 
@@ -46,6 +53,8 @@ class Diagnostics(BaseModel):
     capture: list[float]
     capture_gain: float
     overlap: dict[str, float]
+    squared_gradient_norm: float | None
+    tod: dict[int, Tod]
 
 
 @dataclass(frozen=True)
@@ -133,6 +142,12 @@ def figures(campaign: Campaign, width: float = charts.WIDE) -> dict[str, Figure]
     }
     if rankings:
         drawn |= {"buckets": charts.buckets(rankings, width), "capture": charts.capture(rankings, width), "trends": trends(campaign, width)}
+    known = [(cycle, cycle.diagnostics) for cycle in cycles if cycle.diagnostics]
+    if known and all(told.squared_gradient_norm is not None for _, told in known):
+        steepness = {"mean squared gradient norm": [told.squared_gradient_norm for _, told in known]}
+        drawn["gradients"] = charts.trends([cycle.metrics.labels for cycle, _ in known], steepness, width)
+    if panels := {cycle.name: {steps: tod.capture for steps, tod in told.tod.items()} for cycle, told in known if told.tod}:
+        drawn["tod"] = charts.captures(panels, width)
     if width == charts.WIDE:
         accuracies = np.array([[c.metrics.per_class_accuracy[name] for name in campaign.classes] for c in cycles])
         drawn["per_class"] = charts.per_class(accuracies, campaign.classes, [c.name for c in cycles])

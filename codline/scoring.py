@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codline import outputs
+from codline import companions, outputs
 from codline.augment import Augment
 from codline.errors import UserError
 from codline.inference import View
@@ -28,8 +28,7 @@ def filled(network: Network, name: Other, beside: dict[str, Tensor]) -> Network:
     if not weights and name == "average":
         raise UserError("params.yaml: score.strategy: emaod compares with a moving average; expected train.objective {name: ema, ...}, which keeps one")
     if not weights:
-        there = sorted({int(key.split(".")[1]) for key in beside if key.startswith("snapshot.")})
-        kept = ", ".join(map(str, there)) or "none"
+        kept = ", ".join(map(str, companions.snapshots(beside))) or "none"
         raise UserError(f"params.yaml: score.strategy.steps: found {name}, but train.snapshots keeps {kept}; expected one of them")
     network.load_state_dict(weights)
     return network

@@ -6,9 +6,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
-from codline import outputs, tables
+from codline import companions, images, inference, outputs, tables, weights
+from codline.discrepancy import discrepancy
+from codline.evidence import capture
 from codline.files import read_json, write_json
+from codline.models.small_cnn import SmallCnn
+from codline.params import Compute
 from stages.diagnose import Params, diagnose
 from tests.workspace import Workspace
 
@@ -33,8 +38,13 @@ def diagnosed(folder: Path, scores: list[float], query: list[int], buckets: int 
     tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
     asked = pa.table([query, np.arange(len(query), dtype=np.int32), np.ones(len(query))], schema=tables.QUERY)
     tables.write(asked, tables.QUERY, folder / "query")
-    files = {name: folder / name for name in ("dataset", "oracle", "outputs", "previous", "scores", "query", "diagnostics")}
-    diagnose(Params(buckets=buckets, bootstrap=200), seed=0, cycle="c2", **files)
+    images.write(folder / "images", np.arange(20), np.random.default_rng(0).integers(256, size=(20, 1, 8, 8), dtype=np.uint8))
+    network = SmallCnn(width=2).initial(2, (1, 8, 8), seed=0)
+    weights.save_network(folder / "model", network, weights.Card(SmallCnn(width=2).model_dump(), 2, (1, 8, 8), "c2", 3))
+    companions.write(folder / "companions", "c2", {f"snapshot.5.{key}": value for key, value in network.state_dict().items()})
+    inputs = ("images", "dataset", "oracle", "model", "companions", "outputs", "previous", "scores", "query")
+    files = {name: folder / name for name in (*inputs, "diagnostics")}
+    diagnose(Params(buckets=buckets, bootstrap=200, gradients=3), seed=0, compute=Compute(device="cpu"), cycle="c2", **files)
     found: dict[str, Any] = read_json(folder / "diagnostics")
     return found
 
@@ -101,3 +111,16 @@ def test_a_strategy_overlaps_with_itself_wholly(workspace: Workspace) -> None:
         for stage in ("score", "select", "diagnose"):
             workspace.run(stage, "c2")
         assert read_json(workspace.path("diagnose", "diagnostics", "c2"))["overlap"][name] == 1.0
+
+
+def test_tod_is_captured_for_every_snapshot_and_gradients_are_measured(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, LOSSES, [11])
+    network, _ = weights.load_network(tmp_path / "model", classes=2, shape=(1, 8, 8))
+    normalize = inference.Normalize([0.0], [1.0], torch.device("cpu"))
+    ids = np.arange(10, 15)
+    ((_, earlier),) = inference.logits(network, images.opened(tmp_path / "images").take, ids, normalize, 512)
+    now = np.array([[logit, 0.0] for logit in SURE_OF_0])
+    by_hand = capture(discrepancy(outputs.softmax(now), outputs.softmax(earlier)), np.array(LOSSES), ids)
+    assert list(found["tod"]) == ["5"]
+    assert found["tod"]["5"]["capture"] == pytest.approx(by_hand)
+    assert found["squared_gradient_norm"] > 0

@@ -63,7 +63,11 @@ def told(i: int) -> dict[str, Any]:
     spearman = {"spearman": None, "spearman_low": None, "spearman_high": None} if i else {"spearman": 0.5, "spearman_low": 0.41, "spearman_high": 0.58}
     means = {"mean_score": 0.4, "mean_discrepancy": 0.9 - 0.8 * i, "mean_loss": 0.5, "mean_loss_of_query": 1.0}
     curves = {"bucket_losses": [1.0, 0.5, 0.0], "capture": np.linspace(0.5, 1, 100).tolist(), "capture_gain": 0.5}
-    return {**spearman, **means, **curves, "overlap": {"least_confidence": 0.25, **({"cod": 1.0} if i else {})}, "classes_in_query": [2, 2, 1]}
+    steps = {
+        "squared_gradient_norm": 0.5 / (i + 1),
+        "tod": {"10": {"capture": [0.2, 1.0], "capture_gain": 0.1}, "5": {"capture": [0.1, 1.0], "capture_gain": 0.0}},
+    }
+    return {**spearman, **means, **curves, **steps, "overlap": {"least_confidence": 0.25, **({"cod": 1.0} if i else {})}, "classes_in_query": [2, 2, 1]}
 
 
 def wanted(i: int) -> np.ndarray:
@@ -96,7 +100,7 @@ def test_two_runs_give_the_same_bytes_and_leave_nothing_else(done: tuple[dict[st
 
 
 def test_a_report_has_every_chart_as_png_and_svg(files: dict[str, bytes]) -> None:
-    names = {"learning_curve", "per_class", "training", "buckets", "capture", "trends", "confusion"}
+    names = {"learning_curve", "per_class", "training", "buckets", "capture", "trends", "confusion", "gradients", "tod"}
     assert set(files) == {f"{name}.{kind}" for name in names for kind in ("png", "svg")} | {"gallery/c1.png", "gallery/c2.png", "curve.csv", "index.html"}
 
 
@@ -119,7 +123,7 @@ def test_no_id_of_the_page_is_used_twice(files: dict[str, bytes]) -> None:
 def test_every_picture_and_chart_says_what_it_shows(files: dict[str, bytes]) -> None:
     page = files["index.html"].decode()
     assert all(re.search(r'\balt="[^"]+"', tag) for tag in re.findall(r"<img[^>]*>", page))
-    assert len(re.findall(r'role="img" aria-label="[^"]+"', page)) == 7
+    assert len(re.findall(r'role="img" aria-label="[^"]+"', page)) == 9
 
 
 def test_class_names_are_text_not_markup(files: dict[str, bytes]) -> None:
@@ -131,7 +135,7 @@ def test_class_names_are_text_not_markup(files: dict[str, bytes]) -> None:
 
 def test_every_colour_of_a_chart_follows_the_page(files: dict[str, bytes]) -> None:
     drawings = re.findall(r"<svg viewBox.*?</svg>", files["index.html"].decode(), re.DOTALL)
-    assert len(drawings) == 12  # five of the seven have a second drawing for phones
+    assert len(drawings) == 16  # seven of the nine have a second drawing for phones
     assert all(not re.search(r"(fill|stroke): #", drawing) for drawing in drawings)
 
 
