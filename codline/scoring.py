@@ -25,13 +25,18 @@ def filled(network: Network, name: Other, beside: dict[str, Tensor]) -> Network:
     """The moving average, or the weights so many steps before the end."""
     prefix = "companion.average.module." if name == "average" else f"snapshot.{name}."
     weights = {key.removeprefix(prefix): value for key, value in beside.items() if key.startswith(prefix)}
-    if not weights and name == "average":
-        raise UserError("params.yaml: score.strategy: emaod compares with a moving average; expected train.objective {name: ema, ...}, which keeps one")
-    if not weights:
-        kept = ", ".join(map(str, companions.snapshots(beside))) or "none"
-        raise UserError(f"params.yaml: score.strategy.steps: found {name}, but train.snapshots keeps {kept}; expected one of them")
+    available(name, bool(weights), companions.snapshots(beside))
     network.load_state_dict(weights)
     return network
+
+
+def available(name: Other, average: bool, snapshots: list[int]) -> None:
+    """Refuse a model that training does not keep."""
+    if name == "average" and not average:
+        raise UserError("params.yaml: score.strategy: emaod compares with a moving average; expected train.objective {name: ema, ...}, which keeps one")
+    if isinstance(name, int) and name not in snapshots:
+        kept = ", ".join(map(str, snapshots)) or "none"
+        raise UserError(f"params.yaml: score.strategy.steps: found {name}, but train.snapshots keeps {kept}; expected one of them")
 
 
 def subset(ids: np.ndarray, size: float | None, rng: np.random.Generator) -> np.ndarray:

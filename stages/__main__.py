@@ -3,9 +3,11 @@
 import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
-from codline import params
+from codline import params, scoring
 from codline.errors import CodlineError, UserError
+from codline.objectives.ema import Ema
 from stages._cli import STAGES
 
 
@@ -15,8 +17,10 @@ def check(path: Path) -> None:
     params.seed(raw)
     params.section(raw, "compute", params.Compute)
     queries = len(params.cycles(raw)) - 1
-    for name in STAGES:
-        params.section(raw, name, importlib.import_module(f"stages.{name}").Params)
+    sections: dict[str, Any] = {name: params.section(raw, name, importlib.import_module(f"stages.{name}").Params) for name in STAGES}
+    train, strategy = sections["train"], sections["score"].strategy
+    for name in strategy.needs(first_cycle=True) | strategy.needs(first_cycle=False):
+        scoring.available(name, isinstance(train.objective, Ema), train.snapshots)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")

@@ -30,7 +30,7 @@ from stages._cli import In, Out, run
 class Params(Section):
     buckets: PositiveInt = 20  # of equal size, by descending score
     bootstrap: PositiveInt = 1000  # resamples for Spearman's interval
-    gradients: NonNegativeInt = 32  # images of the pool, drawn at random, whose output gradients are measured
+    gradients: NonNegativeInt = 100  # images of the pool, drawn at random, whose output gradients are measured
     batch_size: PositiveInt = 512
 
 

@@ -1,5 +1,6 @@
 """A wrong parameter is refused with one sentence: which key, what was found, what was expected."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,19 @@ def test_a_share_of_a_pool_is_at_least_one_image_and_at_most_all(share: float, t
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
 def test_a_number_of_images_is_that_number(count: int, total: int) -> None:
     assert params.amount(count, total) == count
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"train.objective": {"name": "none"}, "score.strategy": {"name": "emaod"}}, "emaod compares with a moving average; expected train.objective"),
+        ({"score.strategy": {"name": "tod", "steps": 7}}, "score.strategy.steps: found 7, but train.snapshots keeps none"),
+        ({"score.strategy": {"name": "cod", "first_cycle": "snapshot"}, "train.snapshots": [5]}, "found 100, but train.snapshots keeps 5"),
+    ],
+)
+def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_runs(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    workspace = created(tmp_path)
+    check(tmp_path / "params.yaml")
+    workspace.change(**changes)
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        check(tmp_path / "params.yaml")

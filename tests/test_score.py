@@ -9,7 +9,10 @@ import torch
 from safetensors.torch import load_file
 
 from codline import tables
+from codline.errors import UserError
+from codline.models.base import Network
 from codline.models.small_cnn import SmallCnn
+from codline.seeding import derive
 from tests.workspace import Workspace
 
 
@@ -87,3 +90,88 @@ def test_outputs_say_which_cycle_they_are_of(workspace: Workspace) -> None:
     for cycle, argument in (("c1", "previous"), ("c2", "previous"), ("c2", "outputs")):
         schema = pa.ipc.open_file(workspace.path("score", argument, cycle)).schema
         assert tables.metadata(schema) == {"cycle": {"c1previous": "init", "c2previous": "c1", "c2outputs": "c2"}[cycle + argument]}
+
+
+def scored(workspace: Workspace, cycle: str = "c2", **changes: object) -> dict[int, float]:
+    workspace.change(**{f"score.{key}": value for key, value in changes.items()})
+    workspace.run("score", cycle)
+    table = tables.read(workspace.path("score", "scores", cycle), tables.SCORES)
+    return dict(zip(table["id"].to_pylist(), table["score"].to_pylist(), strict=True))
+
+
+def filled(workspace: Workspace, prefix: str, cycle: str = "c2") -> Network:
+    """A network of the weights that training kept beside the model, read without our code."""
+    tensors = load_file(workspace.path("train", "companions", cycle))
+    network = SmallCnn(width=4).build(10, (1, 8, 8)).eval()
+    network.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)})
+    return network
+
+
+def moved_from(workspace: Workspace, network: Network, cycle: str = "c2") -> np.ndarray:
+    """What every unlabelled image of the cycle moved by, from this network to the cycle's model."""
+    everyone, images = all_images(workspace)
+    ids = tables.read(workspace.path("score", "scores", cycle), tables.SCORES)["id"].to_numpy()
+    images = images[np.searchsorted(everyone, ids)]
+    with torch.no_grad():
+        before = network(images).double().softmax(1).numpy()
+    distance: np.ndarray = np.linalg.norm(probs(workspace, cycle, images) - before, axis=1)
+    return distance
+
+
+def test_the_last_cycle_s_outputs_are_the_same_kept_or_recomputed(workspace: Workspace) -> None:
+    kept = scored(workspace)
+    assert scored(workspace, previous="recomputed") == kept
+
+
+def test_a_subset_of_the_pool_is_scored_as_the_whole_would_be(workspace: Workspace) -> None:
+    whole = scored(workspace)
+    some = scored(workspace, subset=100)
+    assert len(some) == 100
+    assert {i: whole[i] for i in some} == some
+    assert scored(workspace, previous="recomputed") == some
+    assert pa.ipc.open_file(workspace.path("score", "outputs", "c2")).read_all()["id"].to_pylist() == list(some)
+    assert list(scored(workspace, "c1", previous="kept")) != list(some)
+
+
+def test_a_random_view_changes_the_scores_and_repeats_itself(workspace: Workspace) -> None:
+    plain = scored(workspace, previous="recomputed")
+    seen = scored(workspace, augment={"crop": 1, "flip": True})
+    assert seen != plain
+    assert scored(workspace) == seen
+
+
+def test_a_view_that_the_last_model_did_not_see_is_refused(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match="expected previous: recomputed beside augment: both models must see the same view"):
+        scored(workspace, augment={"crop": 1})
+
+
+def test_emaod_is_what_the_average_gives_by_hand(workspace: Workspace) -> None:
+    found = scored(workspace, strategy={"name": "emaod"})
+    average = filled(workspace, "companion.average.module.")
+    assert list(found.values()) == pytest.approx(moved_from(workspace, average), abs=1e-6)
+    assert max(found.values()) > 1e-3
+
+
+def test_tod_is_what_a_snapshot_gives_by_hand(workspace: Workspace) -> None:
+    workspace.change(**{"train.snapshots": [3, 7]})
+    workspace.run("train", "c2")
+    found = scored(workspace, strategy={"name": "tod", "steps": 7})
+    assert list(found.values()) == pytest.approx(moved_from(workspace, filled(workspace, "snapshot.7.")), abs=1e-6)
+    assert max(found.values()) > 1e-3
+    assert scored(workspace, strategy={"name": "tod", "steps": 3}) != found
+
+
+def test_the_first_cycle_can_measure_against_an_independent_network(workspace: Workspace) -> None:
+    found = scored(workspace, "c1", strategy={"name": "cod", "first_cycle": "independent"})
+    stranger = SmallCnn(width=4).initial(10, (1, 8, 8), derive(0, "independent")).eval()
+    assert list(found.values()) == pytest.approx(-moved_from(workspace, stranger, "c1"), abs=1e-6)
+    assert not torch.equal(stranger.head.weight, load_file(workspace.path("prepare", "model"))["head.weight"])
+
+
+def test_emaod_without_an_average_and_tod_without_its_snapshot_are_refused(workspace: Workspace) -> None:
+    workspace.change(**{"train.objective": {"name": "none"}, "train.snapshots": [3]})
+    workspace.run("train", "c2")
+    with pytest.raises(UserError, match=r"emaod compares with a moving average; expected train\.objective \{name: ema"):
+        scored(workspace, strategy={"name": "emaod"})
+    with pytest.raises(UserError, match=r"score\.strategy\.steps: found 100, but train\.snapshots keeps 3; expected one of them"):
+        scored(workspace, strategy={"name": "tod"})

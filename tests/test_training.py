@@ -1,6 +1,8 @@
 """Training is exact: the same bytes in one go, resumed after a kill, or in another process."""
 
+import copy
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,13 @@ import pytest
 import torch
 from torch import nn
 
+from codline import tables
 from codline.checkpoints import Checkpoint
-from codline.errors import TrainingError
+from codline.errors import TrainingError, UserError
 from codline.inference import Normalize
 from codline.models.base import Network
-from codline.training import Examples, Progress, Recipe, fit
+from codline.objectives.base import Beside
+from codline.training import Examples, Progress, Recipe, Run, fit
 from codline.weights import read_tensors
 from tests.workspace import Workspace
 
@@ -224,3 +228,97 @@ def test_training_in_another_process_gives_the_same_bytes(workspace: Workspace) 
         path.unlink()
     assert workspace.command("train", "c1").returncode == 0
     assert [path.read_bytes() for path in outs] == expected
+
+
+STEPS = 3  # of an epoch: 25 images in batches of 8, the last image joining its neighbours
+
+
+def test_a_snapshot_is_the_network_as_it_was_so_many_steps_before_the_end() -> None:
+    epochs: list[Progress] = []
+    _, done = trained(recipe(snapshots=[STEPS, 2 * STEPS, EPOCHS * STEPS, 1]), on_epoch=epochs.append)
+    for back in (1, 2):
+        then = epochs[EPOCHS - 1 - back].part("network")
+        assert all(torch.equal(value, then[key]) for key, value in done.part(f"snapshot.{back * STEPS}").items())
+    start = done.part(f"snapshot.{EPOCHS * STEPS}")
+    assert all(torch.equal(value, start[key]) for key, value in network().state_dict().items())
+    assert done.part("snapshot.1").keys() == start.keys()
+
+
+def test_snapshots_are_the_same_after_a_kill_and_change_nothing_else() -> None:
+    how, epochs = recipe(snapshots=[2, 4, 11]), list[Progress]()
+    whole, done = trained(how, on_epoch=epochs.append)
+    assert whole == trained_in_one_go("ema")[0]
+    for kept in epochs[:-1]:
+        again, resumed = trained(how, resume=kept)
+        assert again == whole
+        assert resumed.tensors.keys() == done.tensors.keys()
+        assert all(torch.equal(value, done.tensors[key]) for key, value in resumed.tensors.items() if key.startswith("snapshot."))
+
+
+def test_a_snapshot_before_the_beginning_is_refused() -> None:
+    with pytest.raises(UserError, match=r"train\.snapshots: found 16 steps before the end, but training takes only 15 steps"):
+        trained(recipe(snapshots=[16]))
+
+
+def asked_for(how: Recipe, beside: Beside) -> list[list[int]]:
+    """The ids that training took, step by step: labelled and unlabelled in turn."""
+    ids: list[list[int]] = []
+    known = examples()
+
+    def take(some: np.ndarray) -> np.ndarray:
+        ids.append(some.tolist())
+        return known.take(some)
+
+    fit(network(), replace(known, take=take), how, seed=7, resume=None, on_epoch=lambda _: None, beside=beside)
+    return ids
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_first_cycle_repeats_its_unlabelled_images_only_where_that_fault_is_asked_for(first: bool) -> None:
+    beside = Beside(None if first else network())
+    fault = recipe(objective={"name": "ema", "fixed_first_batch": True, "batch_size": 5})
+    unlabeled = asked_for(fault, beside)[1::2]
+    assert all(len(ids) == 5 for ids in unlabeled)
+    assert all(ids == [25, 26, 27, 28, 29] for ids in unlabeled) == first
+    assert len({tuple(ids) for ids in asked_for(recipe(), beside)[1::2]}) == EPOCHS * STEPS
+
+
+def test_one_pass_for_both_is_the_same_arithmetic_where_nothing_is_normalised_over_the_batch() -> None:
+    plain = Network(nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Tanh()), nn.Linear(5, 3))
+    nets = [copy.deepcopy(plain), copy.deepcopy(plain)]
+    runs = [Run(net, examples(), recipe(augment={}), 7, Beside()) for net in nets]
+    assert not runs[0].apart
+    runs[1].apart = True
+    for run in runs:
+        run.epoch(0)
+    for together, apart in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert together.detach().numpy() == pytest.approx(apart.detach().numpy(), abs=1e-5)
+    assert Run(network(), examples(), recipe(), 7, Beside()).apart
+
+
+@pytest.mark.parametrize(("persists", "steps"), [(True, 2), (False, 1)])
+def test_the_average_goes_on_from_cycle_to_cycle_where_it_persists(workspace: Workspace, persists: bool, steps: int) -> None:
+    workspace.change(**{"train.objective": {"name": "ema", "persists": persists}, "train.batch_size": 1000})
+    for cycle in ("c1", "c2"):
+        workspace.run("train", cycle)
+    tensors, _ = read_tensors(workspace.path("train", "companions", "c2"))
+    assert int(tensors["companion.average.n_averaged"]) == steps * 3  # epochs
+
+
+def test_the_cyclic_objective_trains_from_the_second_cycle_on(workspace: Workspace) -> None:
+    workspace.change(**{"train.objective": {"name": "cyclic", "weight": 1.0}})
+    losses = {}
+    for cycle in ("c1", "c2"):
+        workspace.run("train", cycle)
+        losses[cycle] = tables.read_csv(workspace.path("train", "curve", cycle), tables.TRAINING)["unsupervised_loss"].to_pylist()
+    assert set(losses["c1"]) == {0.0}
+    assert min(losses["c2"]) > 0
+
+
+def test_two_heads_are_trained_killed_and_resumed_exactly() -> None:
+    how, epochs = recipe(objective={"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}), list[Progress]()
+    whole, done = trained(how, on_epoch=epochs.append)
+    again, resumed = trained(how, resume=epochs[1])
+    assert again == whole
+    assert torch.equal(resumed.tensors["companion.second.weight"], done.tensors["companion.second.weight"])
+    assert not torch.equal(done.tensors["companion.second.weight"], epochs[0].tensors["companion.second.weight"])
