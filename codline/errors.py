@@ -41,4 +41,13 @@ class InfrastructureError(CodlineError):
     exit_code = 7
 
 
+AGAIN = "stopped; run it again to go on from here"
+
+
+class Stopped(CodlineError):  # noqa: N818 (nothing went wrong)
+    """Ctrl-C."""
+
+    exit_code = 130
+
+
 BY_EXIT_CODE = {kind.exit_code: kind for kind in CodlineError.__subclasses__()}

@@ -139,6 +139,9 @@ PLAIN = {
     "greater_than_equal": "at least {ge:g}",
     "less_than": "less than {lt:g}",
     "less_than_equal": "at most {le:g}",
+    "too_long": "at most {max_length} of them",
+    "too_short": "at least {min_length} of them",
+    "list_type": "a list",
     "value_error": "{error}",
 }
 

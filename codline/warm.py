@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from codline.errors import Stopped
 from codline.watch import follow, watch
 
 OURS = ("flows", "stages", "codline")
@@ -120,6 +121,8 @@ def leave(module: str) -> NoReturn:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
+    except KeyboardInterrupt:
+        code = Stopped.exit_code
     except BaseException:
         traceback.print_exc()
         code = 1

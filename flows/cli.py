@@ -19,7 +19,7 @@ import typer  # noqa: E402 (prefect, imported below it, reads the environment on
 from ruamel.yaml import YAML  # noqa: E402
 
 from codline import params, presets as presets_, scratch  # noqa: E402
-from codline.errors import BusyError, CodlineError, UserError  # noqa: E402
+from codline.errors import AGAIN, BusyError, CodlineError, Stopped, UserError  # noqa: E402
 from codline.wiring import Wiring  # noqa: E402
 from flows import display  # noqa: E402
 
@@ -70,6 +70,8 @@ def launch(timeout_minutes: float | None) -> None:
 def logged() -> Iterator[None]:
     try:
         yield
+    except KeyboardInterrupt as error:  # typer would end with the same code, and without a word
+        raise Stopped(AGAIN) from error
     finally:
         for logger in ("prefect.flow_runs", "prefect.task_runs"):  # before the server that takes the lines is stopped
             for handler in logging.getLogger(logger).handlers:
@@ -238,9 +240,6 @@ def main() -> None:
     except CodlineError as error:
         sys.stderr.write(f"codline: {error}\n")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("codline: stopped; run it again to go on from here\n")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

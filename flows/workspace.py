@@ -6,10 +6,12 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from dvc.stage.exceptions import StageCmdFailedError
 from ruamel.yaml import YAML
 
 from codline import params, presets, scratch
-from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, DataError, InfrastructureError, UserError
+from codline.errors import AGAIN, BY_EXIT_CODE, BusyError, CodlineError, DataError, InfrastructureError, Stopped, UserError
 from codline.files import whole
 from codline.watch import OWNER
 from codline.wiring import Wiring
@@ -136,6 +138,12 @@ def checked(path: Path = PARAMS) -> None:
 def reproduce(stage: str) -> bool:
     """Let DVC bring one stage up to date; say whether it had to run."""
     warm.up()
+    # A thread of its own: in the main one DVC would ignore Ctrl-C as long as the stage runs, and a stage may miss it while it starts.
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(reproduced, stage).result()
+
+
+def reproduced(stage: str) -> bool:
     try:
         with Repo(_wait_for_lock=True) as repo:
             return bool(repo.reproduce(stage, single_item=True, repro_fn=lockfile.record))
@@ -154,6 +162,8 @@ def explained(stage: str, cause: BaseException | None) -> CodlineError:
     if not isinstance(cause, StageCmdFailedError):
         return DataError(f"{stage}: {' '.join(str(cause).split())}")
     note = scratch.read_note("error", stage)
+    if note is None and re.search(r"exited with (130|-2)$", str(cause)):  # hit by Ctrl-C before it could say so
+        return Stopped(AGAIN)
     if note is None:
         return InfrastructureError(f"{stage}: the stage was killed or timed out ({cause})")
     return BY_EXIT_CODE.get(note["exit_code"], CodlineError)(f"{stage}: {note['sentence']}")

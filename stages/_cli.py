@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from codline import params, scratch, watch
-from codline.errors import CodlineError, DataError
+from codline.errors import AGAIN, CodlineError, DataError, Stopped
 
 In = Annotated[Path, "in"]
 Out = Annotated[Path, "out"]
@@ -36,6 +36,8 @@ def run(stage: Callable[..., None]) -> None:
             scratch.note("seconds", name, {"seconds": time.perf_counter() - began})
     except CodlineError as error:
         refuse(name, error)
+    except KeyboardInterrupt:
+        refuse(name, Stopped(AGAIN))
     except MemoryError:
         refuse(name, CodlineError("out of memory; lower the stage's batch_size"))
     except Exception as error:

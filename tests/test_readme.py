@@ -40,7 +40,7 @@ def test_every_file_at_the_root_that_the_tree_names_is_there() -> None:
 
 def test_the_table_of_exit_codes_is_that_of_the_errors() -> None:
     told = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
-    assert told == {0, errors.CodlineError.exit_code, *errors.BY_EXIT_CODE, 130, 143}  # and the two of the shell: SIGINT, SIGTERM
+    assert told == {0, errors.CodlineError.exit_code, *errors.BY_EXIT_CODE, 143}  # and the shell's own of SIGTERM
 
 
 def test_both_tables_of_words_are_the_same() -> None:

@@ -1,7 +1,9 @@
 """Killable: SIGKILL at any instant, run again, and nothing shows."""
 
+import os
 import random
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -55,3 +57,21 @@ def test_a_campaign_killed_twice_ends_with_the_same_bytes(untouched: Project, fi
 @pytest.mark.timeout(900)
 def test_a_campaign_killed_twenty_times_ends_with_the_same_bytes(untouched: Project, finished: Project) -> None:
     check(untouched, finished, kills=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["train@c1", "score@c1"])
+def test_ctrl_c_stops_a_campaign_whatever_stage_runs(untouched: Project, finished: Project, stage: str) -> None:
+    process = untouched.start("codline", "run")
+    name, _, cycle = stage.partition("@")
+    deadline = time.monotonic() + 90
+    while not any(f"stages.{name} --cycle {cycle}" in command for command in survivors(untouched.root)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(30) == 130
+    said = (untouched.root.parent / "said.txt").read_text()
+    assert said.rstrip().endswith("stopped; run it again to go on from here")
+    assert survivors(untouched.root) == []
+    untouched.must("codline", "run")
+    assert untouched.lock == finished.lock
