@@ -66,7 +66,7 @@ def test_a_run_that_works_takes_the_old_error_away_and_leaves_its_time(workspace
 
 
 def test_every_error_has_an_exit_code_of_its_own() -> None:
-    assert sorted(errors.BY_EXIT_CODE) == [2, 3, 4, 5, 6, 7]
+    assert sorted(errors.BY_EXIT_CODE) == [2, 3, 4, 5, 6, 7, 130]
     assert all(kind.exit_code == code for code, kind in errors.BY_EXIT_CODE.items())
 
 
