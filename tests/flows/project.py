@@ -26,7 +26,9 @@ class Project:
     def start(self, *words: str) -> subprocess.Popen[str]:
         """In a session of its own, so that a test can look for what it leaves behind; what it says is in said.txt."""
         with (self.root.parent / "said.txt").open("w") as said:
-            return subprocess.Popen(words, cwd=self.root, env=self.environment, text=True, start_new_session=True, stdout=said, stderr=said)
+            return subprocess.Popen(
+                words, cwd=self.root, env=self.environment, text=True, start_new_session=True, stdout=said, stderr=said, preexec_fn=hears_ctrl_c
+            )
 
     def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, cwd=self.root, env=self.environment, text=True, capture_output=True, timeout=timeout, check=False)
@@ -43,6 +45,11 @@ class Project:
     def copied(self, root: Path) -> "Project":
         shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("campaign.lock"))
         return Project(root, **{key: value for key, value in self.environment.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(root)})
+
+
+def hears_ctrl_c() -> None:
+    """A shell that runs these tests in the background has it ignored, in all that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def cloned(root: Path, **environment: str) -> Project:
