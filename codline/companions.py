@@ -4,6 +4,8 @@ from pathlib import Path
 
 from torch import Tensor
 
+from codline.errors import UserError
+from codline.models.base import Network
 from codline.weights import read_tensors, write_tensors
 
 KINDS = ("companion", "snapshot")
@@ -27,3 +29,21 @@ def snapshots(tensors: dict[str, Tensor]) -> list[int]:
 def of_objective(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the objective of the last cycle left."""
     return {key.removeprefix("companion."): value for key, value in tensors.items() if key.startswith("companion.")}
+
+
+def filled(network: Network, name: str | int, beside: dict[str, Tensor]) -> Network:
+    """The moving average, or the weights so many steps before the end."""
+    prefix = "companion.average.module." if name == "average" else f"snapshot.{name}."
+    weights = {key.removeprefix(prefix): value for key, value in beside.items() if key.startswith(prefix)}
+    available(name, bool(weights), snapshots(beside))
+    network.load_state_dict(weights)
+    return network
+
+
+def available(name: str | int, average: bool, kept: list[int]) -> None:
+    """Refuse a model that training does not keep."""
+    if name == "average" and not average:
+        raise UserError("params.yaml: score.strategy: emaod compares with a moving average; expected train.objective {name: ema, ...}, which keeps one")
+    if isinstance(name, int) and name not in kept:
+        there = ", ".join(map(str, kept)) or "none"
+        raise UserError(f"params.yaml: score.strategy.steps: found {name}, but train.snapshots keeps {there}; expected one of them")

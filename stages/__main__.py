@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from codline import params, scoring
+from codline import companions, params
 from codline.errors import CodlineError, UserError
 from codline.objectives.ema import Ema
 from stages._cli import STAGES
@@ -20,7 +20,7 @@ def check(path: Path) -> None:
     sections: dict[str, Any] = {name: params.section(raw, name, importlib.import_module(f"stages.{name}").Params) for name in STAGES}
     train, strategy = sections["train"], sections["score"].strategy
     for name in strategy.needs(first_cycle=True) | strategy.needs(first_cycle=False):
-        scoring.available(name, isinstance(train.objective, Ema), train.snapshots)
+        companions.available(name, isinstance(train.objective, Ema), train.snapshots)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")

@@ -13,7 +13,6 @@ from codline import (
     images as image_store,
     inference,
     outputs as output_store,
-    scoring,
     seeding,
     tables,
     weights,
@@ -70,7 +69,7 @@ def diagnose(
 
     def snapshot(steps: int) -> dict[str, Any]:
         """The capture curve of TOD over so many steps."""
-        other = scoring.filled(card.spec.initial(classes, facts.shape, 0), steps, beside).to(device)
+        other = companion_store.filled(card.spec.initial(classes, facts.shape, 0), steps, beside).to(device)
         earlier = np.concatenate([logits for _, logits in inference.logits(other, take, ids, normalize, params.batch_size)])
         captured = evidence.capture(discrepancy(probs_NC, output_store.softmax(earlier)), losses, ids)
         return {"capture": captured.tolist(), "capture_gain": evidence.capture_gain(captured)}

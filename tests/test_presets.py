@@ -151,7 +151,7 @@ def test_a_layer_that_is_not_there_is_named_with_the_near_ones(tmp_path: Path) -
     ("layer", "sentence"),
     [
         ({"extend": ["a"]}, "extend: unknown key; did you mean extends?"),
-        ({"extends": "a"}, "extends: found 'a', expected a valid list"),
+        ({"extends": "a"}, "extends: found 'a', expected a list"),
         ({"params": 3}, "params: found 3, expected keys beneath it"),
         ({"about": None}, "about: found nothing, expected a text"),
     ],
