@@ -196,7 +196,10 @@ class Run:
         if self.companion is not None:
             self.companion.load_state_dict(progress.part("companion"))
         state: dict[str, Any] = self.optimizer.state_dict()
-        state["state"] = {int(index): {"momentum_buffer": value} for index, value in progress.part("momentum").items()}
+        # In the parameters' own order in memory, or the sums would be taken another way, with other last bits.
+        parameters = self.optimizer.param_groups[0]["params"]
+        momenta = {int(index): torch.empty_like(parameters[int(index)]).copy_(value) for index, value in progress.part("momentum").items()}
+        state["state"] = {index: {"momentum_buffer": value} for index, value in momenta.items()}
         self.optimizer.load_state_dict(state)
         streams = progress.part("random")
         torch.set_rng_state(streams["torch"])

@@ -26,4 +26,5 @@ class ModelSpec(Section):
         """The untrained network of this seed; the global random stream is left as it was."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            return self.build(classes, shape)
+            # Weights lie in memory as the images do (see Normalize): convolutions would turn them around in every step.
+            return self.build(classes, shape).to(memory_format=torch.channels_last)
