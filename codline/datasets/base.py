@@ -1,6 +1,7 @@
 """What every dataset is: images, labels, classes, and which images are kept for testing."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,11 +10,20 @@ from codline.params import Section
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """Images as files, read one at a time, so that memory does not grow with their number."""
+
+    count: int
+    read: Callable[[int], bytes]  # row -> a file in any format that Pillow knows
+    shape: tuple[int, int, int]  # channels, height, width of every image, once it is decoded and cut to size
+
+
+@dataclass(frozen=True)
 class Raw:
     """Everything of a dataset; row i has id i."""
 
-    images: np.ndarray  # uint8, (N, channels, height, width)
-    labels: np.ndarray  # int32, (N,)
+    images: np.ndarray | Encoded  # uint8, (N, channels, height, width), or files
+    labels: np.ndarray | list[bytes]  # int32, (N,); of segmentation, a PNG per image with a class number per pixel, 255 where there is none
     is_test: np.ndarray  # bool, (N,)
     classes: tuple[str, ...]
     mean: tuple[float, ...] = ()  # of pixels scaled to [0, 1], per channel; left empty, they are measured on what is not for testing
