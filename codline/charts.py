@@ -43,6 +43,7 @@ STYLE: dict[Any, Any] = {
 WIDE, NARROW = 690, 310
 LETTER = 5.7  # points, about, that a letter is wide
 MANY = 24  # rows or columns beyond which a matrix shows colours only
+COUNTABLE = 10_000  # larger counts do not fit a cell
 
 
 class Margins(NamedTuple):
@@ -88,14 +89,14 @@ def svg(figure: Figure) -> str:
 
 
 @house_style()
-def learning_curve(labels: Sequence[int], accuracies: Sequence[float], pool: int, width: float = WIDE) -> Figure:
+def learning_curve(labels: Sequence[int], accuracies: Sequence[float], pool: int, width: float = WIDE, of: str = "accuracy") -> Figure:
     height, margins = (280, Margins(40, 50, 12, 22)) if width == WIDE else (240, Margins(36, 50, 8, 22))
     figure = blank(width, height)
     axes = panel(figure, margins)
     low, high = accuracy_limits(accuracies)
     reach = (labels[-1] - labels[0]) or labels[0]
     axes.set(xlim=(labels[0] - 0.05 * reach, labels[-1] + 0.06 * reach), ylim=(low, high + 0.05 * (high - low)))
-    heading(axes, "test accuracy")
+    heading(axes, f"test {of}")
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.4g}%" if y <= 1 else ""))
     axes.plot(labels, accuracies, color=ACCENT, linewidth=2.2, marker="o", markersize=7, markeredgecolor=PAPER, markeredgewidth=1.4, clip_on=False)
@@ -220,11 +221,11 @@ def titles(axes: Axes, left: str, right: str) -> None:
 
 
 @house_style()
-def per_class(accuracies: np.ndarray, classes: Sequence[str], cycles: Sequence[str]) -> Figure:
+def per_class(accuracies: np.ndarray, classes: Sequence[str], cycles: Sequence[str], of: str = "accuracy") -> Figure:
     """Rows are classes, columns are cycles; the warmer a cell, the larger its share of errors."""
     errors = 1 - accuracies.T
     figure, axes = matrix(classes, cycles, row_height=23 if len(classes) <= MANY else 7)
-    axes.set_xlabel("accuracy in %, by cycle", labelpad=6)
+    axes.set_xlabel(f"{of} in %, by cycle", labelpad=6)
     tint(axes, np.where(errors > 0, 0.08 + 0.62 * errors / (errors.max() or 1.0), 0.0), WARM)
     inscribe(axes, np.char.mod("%.0f", 100 * accuracies.T))
     return figure
@@ -232,7 +233,7 @@ def per_class(accuracies: np.ndarray, classes: Sequence[str], cycles: Sequence[s
 
 @house_style()
 def confusion(counts: np.ndarray, classes: Sequence[str]) -> Figure:
-    """Rows are the truth, columns what the model said: right in one colour, errors in the other."""
+    """Rows are the truth, columns what the model said: right in one colour, errors in the other. Counts too large to read, as of pixels, in % of their row."""
     parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     right = np.diag(np.diag(parts))
     wrong = parts - right
@@ -242,7 +243,7 @@ def confusion(counts: np.ndarray, classes: Sequence[str]) -> Figure:
     axes.set_ylabel("actual")
     tint(axes, 0.5 * right, ACCENT)
     tint(axes, np.where(wrong > 0, 0.2 + 0.5 * wrong / (wrong.max() or 1.0), 0.0), WARM)
-    inscribe(axes, np.where(counts > 0, counts.astype(str), ""))
+    inscribe(axes, np.where(counts > 0, counts.astype(str), "") if counts.max() < COUNTABLE else np.where(parts >= 0.005, np.char.mod("%.0f", 100 * parts), ""))
     return figure
 
 

@@ -1,9 +1,11 @@
 """dataset.json: what every stage may know of the data."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from codline import dense
 from codline.errors import DataError
 from codline.files import read_json
 
@@ -11,11 +13,16 @@ from codline.files import read_json
 class Dataset(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    task: str
+    task: Literal["classification", "segmentation"]
     classes: list[str]
     shape: tuple[int, ...]
     mean: list[float]
     std: list[float]
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The shape of what is kept of a model's outputs for one image."""
+        return dense.kept(len(self.classes), self.shape[1:] if self.task == "segmentation" else ())
 
 
 def opened(path: Path) -> Dataset:

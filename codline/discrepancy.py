@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from codline.dense import per_image
+
 
 def discrepancy(outputs: np.ndarray, others: np.ndarray) -> np.ndarray:
     """L2 norm of the difference over the classes, per image (Huang et al., 2021, definition 1). Shapes: (N, C), or (N, C, H, W) of dense outputs.
 
     Of dense outputs it is the mean over the pixels; the paper does not say, and a mean does not grow with the image.
     """
-    distance: np.ndarray = np.linalg.norm(outputs - others, axis=1)
-    return distance if distance.ndim == 1 else distance.reshape(len(distance), -1).mean(axis=1)
+    return per_image(np.linalg.norm(outputs - others, axis=1))

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.special import entr
 
+from codline.dense import per_image
+
 PERCENT = np.arange(1, 101)
 LEVEL = 0.95  # of the bootstrap interval
 
@@ -89,15 +91,14 @@ def overlap(ids: np.ndarray, others: np.ndarray) -> float:
     return float(np.isin(ids, others).mean())
 
 
-def rivals(probs_NC: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def rivals(probs_NC: np.ndarray) -> dict[str, np.ndarray]:
     """The scores of the strategies that need probabilities alone.
 
     Spelled out again, so that a campaign does not depend on the files of strategies that it does not use.
     """
-    second, first = np.partition(probs_NC, -2, axis=1)[:, -2:].T
+    ordered = np.partition(probs_NC, -2, axis=1)
     return {
-        "random": rng.random(len(probs_NC)),
-        "entropy": entr(probs_NC).sum(axis=1),
-        "margin": second - first,
-        "least_confidence": 1 - probs_NC.max(axis=1),
+        "entropy": per_image(entr(probs_NC).sum(axis=1)),
+        "margin": per_image(ordered[:, -2] - ordered[:, -1]),
+        "least_confidence": per_image(1 - probs_NC.max(axis=1)),
     }

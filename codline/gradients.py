@@ -1,12 +1,21 @@
 """How steep a network is: the squared gradient norm of its outputs with respect to its weights, which bounds how far a step can move them."""
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
+from codline.inference import Normalize, Take
 from codline.models.base import Network
 
 CHUNK = 8  # images whose gradients are held at a time, one class after another
+
+
+def mean_squared_norm(network: Network, take: Take, ids: np.ndarray, normalize: Normalize) -> float | None:
+    """Over these images; of none there is none."""
+    if not len(ids):
+        return None
+    return float(squared_norms(network, normalize(torch.from_numpy(take(ids)).to(normalize.device))).double().mean())
 
 
 def squared_norms(network: Network, images: Tensor) -> Tensor:

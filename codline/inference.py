@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from codline.dense import thinned
+
 Take = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
 View = Callable[[Tensor], Tensor]
 
@@ -42,20 +44,23 @@ def filled(images: np.ndarray) -> np.ndarray:
     return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing else images
 
 
-def logits(network: nn.Module, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def logits(
+    network: nn.Module, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, thin: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (ids, logits) batch by batch, in evaluation mode."""
-    for some, (found,) in all_logits([network], take, ids, normalize, batch_size):
+    for some, (found,) in all_logits([network], take, ids, normalize, batch_size, thin=thin):
         yield some, found
 
 
 @torch.inference_mode()
 def all_logits(
-    networks: Sequence[nn.Module], take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, view: View | None = None
+    networks: Sequence[nn.Module], take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, view: View | None = None, thin: bool = False
 ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """The same of several networks, which see the same images; `view` may change these first."""
+    """The same of several networks, which see the same images; `view` may change these first. Of dense outputs, `thin` takes the pixels that are kept."""
     for network in networks:
         network.eval()
     for rows in stretches(len(ids), batch_size):
         images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
         inputs = normalize(images if view is None else view(images))
-        yield ids[rows], [network(inputs).float().cpu().numpy()[: len(ids[rows])] for network in networks]
+        said = (network(inputs) for network in networks)
+        yield ids[rows], [(thinned(out) if thin and out.ndim > 2 else out).float().cpu().numpy()[: len(ids[rows])] for out in said]

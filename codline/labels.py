@@ -23,7 +23,7 @@ def unlabeled(pool: Path, labeled: Path) -> np.ndarray:
 
 
 def looked_up(ids: np.ndarray, path: Path, schema: pa.Schema) -> np.ndarray:
-    """Labels of these ids in the table at `path`."""
+    """Labels of these ids in the table at `path`: class numbers, or masks as they are kept."""
     table = tables.read(path, schema)
     order = np.argsort(table["id"].to_numpy(), kind="stable")
     sorted_ids = table["id"].to_numpy()[order]

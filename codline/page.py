@@ -14,9 +14,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from codline import charts, gallery
+from codline import charts, gallery, tables
 from codline.errors import DataError
 from codline.files import read_json
+from codline.headline import headline
 
 
 class Metrics(BaseModel):
@@ -29,6 +30,19 @@ class Metrics(BaseModel):
     loss: float
     calibration_error: float
     per_class_accuracy: dict[str, float]
+    mean_iou: float | None = None  # this and the rest: of segmentation
+    per_class_iou: dict[str, float | None] | None = None
+    pixel_share: dict[str, float] | None = None
+    confusion: list[list[int]] | None = None
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        return headline(self.model_dump())
+
+    @property
+    def by_class(self) -> list[float]:
+        """The headline of each class; 0 where a class is neither there nor predicted."""
+        return [value or 0.0 for value in (self.per_class_iou or self.per_class_accuracy).values()]
 
 
 class Tod(BaseModel):
@@ -86,7 +100,7 @@ class Cycle:
     @property
     def row(self) -> dict[str, Any]:
         """Its line in curve.csv."""
-        known = self.metrics.model_dump(exclude={"per_class_accuracy"})
+        known = {key: getattr(self.metrics, key) for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error")}
         return {"cycle": self.name, **known, "spearman": self.diagnostics.spearman if self.diagnostics else None}
 
 
@@ -131,13 +145,23 @@ def confusion(actual: Sequence[str], predicted: Sequence[str], classes: list[str
     return counts
 
 
+def counts(metrics: Metrics, predictions: Path, classes: list[str]) -> np.ndarray:
+    """Rows the truth, columns the prediction: of images, or of pixels."""
+    if metrics.confusion is not None:
+        return np.array(metrics.confusion)
+    said = tables.read_csv(predictions, tables.PREDICTIONS)
+    return confusion(said["actual"].to_pylist(), said["predicted"].to_pylist(), classes)
+
+
 def figures(campaign: Campaign, width: float = charts.WIDE) -> dict[str, Figure]:
     """All charts that the campaign has the data for; on a phone, those that would be too small to read there."""
     cycles = campaign.cycles
     rankings = [ranking(cycle, campaign.pool) for cycle in cycles if cycle.diagnostics and cycle.query]
     moving = [name for name in cycles[0].losses if name == "task loss" or any((cycle.losses[name] > 0).any() for cycle in cycles)]
     drawn = {
-        "learning_curve": charts.learning_curve([c.metrics.labels for c in cycles], [c.metrics.accuracy for c in cycles], campaign.pool, width),
+        "learning_curve": charts.learning_curve(
+            [c.metrics.labels for c in cycles], [c.metrics.headline[1] for c in cycles], campaign.pool, width, of=cycles[0].metrics.headline[0]
+        ),
         "training": charts.training({c.name: {name: c.losses[name] for name in moving} for c in cycles}, width),
     }
     if rankings:
@@ -149,8 +173,8 @@ def figures(campaign: Campaign, width: float = charts.WIDE) -> dict[str, Figure]
     if panels := {cycle.name: {steps: tod.capture for steps, tod in told.tod.items()} for cycle, told in known if told.tod}:
         drawn["tod"] = charts.captures(panels, width)
     if width == charts.WIDE:
-        accuracies = np.array([[c.metrics.per_class_accuracy[name] for name in campaign.classes] for c in cycles])
-        drawn["per_class"] = charts.per_class(accuracies, campaign.classes, [c.name for c in cycles])
+        values = np.array([c.metrics.by_class for c in cycles])
+        drawn["per_class"] = charts.per_class(values, campaign.classes, [c.name for c in cycles], of="IoU" if cycles[0].metrics.per_class_iou else "accuracy")
         drawn["confusion"] = charts.confusion(campaign.confusion, campaign.classes)
     return drawn
 
@@ -177,7 +201,8 @@ def render(campaign: Campaign, drawings: Mapping[str, str], tiles: Mapping[str, 
         loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"percent": percent, "number": number, "share": charts.share, "thousands": lambda value: f"{value:,}"}
-    pictures = {name: [data_uri(gallery.png(gallery.picture(image))) for image in images] for name, images in tiles.items()}
+    side = gallery.SIDE if campaign.cycles[0].metrics.mean_iou is None else 4 * gallery.SIDE
+    pictures = {name: [data_uri(gallery.png(gallery.picture(image, side))) for image in images] for name, images in tiles.items()}
     inline = {name: inlined(name, drawing) for name, drawing in drawings.items()}
     return environment.get_template("report.html").render(campaign=campaign, palette=charts.PALETTE, drawings=inline, pictures=pictures) + "\n"
 

@@ -17,6 +17,7 @@ from scipy import stats
 from codline import charts
 from codline.errors import CodlineError
 from codline.files import read_json, whole, write_json, write_text
+from codline.headline import headline
 
 CONFIDENCE = 0.95
 COLOURS = ("#0a6ebd", "#dd6b20", "#2f855a", "#b83280", "#805ad5", "#8a6d00", "#17808c", "#5c6978")
@@ -35,10 +36,10 @@ class Point(TypedDict):
 
     arm: str
     seed: int
-    curve: list[dict[str, Any]]  # cycle, labels, accuracy, loss
+    curve: list[dict[str, Any]]  # cycle, labels, accuracy, loss, and of segmentation mean_iou
 
 
-Curve = dict[int, float]  # {labels: accuracy}
+Curve = dict[int, float]  # {labels: accuracy, or mean IoU}
 
 
 def estimate(values: list[float]) -> Estimate:
@@ -56,7 +57,12 @@ def area(curve: Curve) -> float:
 
 def curves(points: list[Point], arm: str) -> dict[int, Curve]:
     """{seed: its curve}"""
-    return {point["seed"]: {row["labels"]: row["accuracy"] for row in point["curve"]} for point in points if point["arm"] == arm}
+    return {point["seed"]: {row["labels"]: headline(row)[1] for row in point["curve"]} for point in points if point["arm"] == arm}
+
+
+def measure(points: list[Point]) -> str:
+    """What the study's models are measured by."""
+    return headline(points[0]["curve"][0])[0] if points and points[0]["curve"] else "accuracy"
 
 
 def at_labels(seeds: dict[int, Curve]) -> list[dict[str, Any]]:
@@ -98,11 +104,10 @@ def rows(study: dict[str, Any]) -> str:
     """results.csv: a row for each arm, seed and cycle."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["study", "arm", "seed", "cycle", "labels", "accuracy", "loss"])
+    columns = ["cycle", "labels", "accuracy", *(["mean_iou"] if measure(study["points"]) == "mean IoU" else []), "loss"]
+    writer.writerow(["study", "arm", "seed", *columns])
     for point in study["points"]:
-        writer.writerows(
-            [study["study"], point["arm"], point["seed"], *(row[key] for key in ("cycle", "labels", "accuracy", "loss"))] for row in point["curve"]
-        )
+        writer.writerows([study["study"], point["arm"], point["seed"], *(row[key] for key in columns)] for row in point["curve"])
     return text.getvalue()
 
 
@@ -114,7 +119,7 @@ def figure(results: dict[str, Any]) -> Figure:
     drawn = charts.blank(charts.WIDE, 330 + legend)
     axes = charts.panel(drawn, charts.Margins(44, 50 + legend, 14, 44))
     axes.set_title(results["title"], loc="left", weight="bold", x=-0.05, pad=26)
-    charts.heading(axes, "test accuracy: mean, and 95% t-interval over seeds")
+    charts.heading(axes, f"test {measure(results['points'])}: mean, and 95% t-interval over seeds")
     for i, arm in arms:
         labels, mean, half = (np.array([row[key] or 0.0 for row in arm["curve"]]) for key in ("labels", "mean", "half"))
         colour = COLOURS[i % len(COLOURS)]

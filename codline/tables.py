@@ -1,11 +1,13 @@
 """Every table that crosses from one stage to another: its schema, checked on read and on write."""
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -14,7 +16,8 @@ from codline.errors import DataError
 from codline.files import whole
 
 ID = pa.field("id", pa.int64(), nullable=False)
-LABEL = pa.field("label", pa.int32(), nullable=False)
+LABEL = pa.field("label", pa.int32(), nullable=False)  # of segmentation it is a mask instead
+MASK = pa.field("label", pa.binary(), nullable=False)
 SCORE = pa.field("score", pa.float64(), nullable=False)
 
 POOL = pa.schema([ID, pa.field("sha256", pa.string(), nullable=False)])
@@ -28,11 +31,13 @@ TRAINING = pa.schema(
     [("epoch", pa.int32()), ("learning_rate", pa.float64()), ("task_loss", pa.float64()), ("unsupervised_loss", pa.float64()), ("accuracy", pa.float64())]
 )
 PREDICTIONS = pa.schema([("id", pa.int64()), ("actual", pa.string()), ("predicted", pa.string()), ("confidence", pa.float64())])
+IMAGES = pa.schema([("id", pa.int64()), ("accuracy", pa.float64()), ("mean_iou", pa.float64()), ("loss", pa.float64())])  # predictions of segmentation
 CURVE = pa.schema(
     [
         ("cycle", pa.string()),
         ("labels", pa.int64()),
         ("accuracy", pa.float64()),
+        ("mean_iou", pa.float64()),
         ("loss", pa.float64()),
         ("calibration_error", pa.float64()),
         ("spearman", pa.float64()),
@@ -40,9 +45,19 @@ CURVE = pa.schema(
 )
 
 
-def outputs(classes: int) -> pa.Schema:
-    """What a model says of every unlabelled image."""
-    return pa.schema([ID, pa.field("logits", pa.list_(pa.float32(), classes), nullable=False)])
+def outputs(shape: tuple[int, ...]) -> pa.Schema:
+    """What a model says of every unlabelled image. Of dense outputs half the digits: they are many, and only their differences over many pixels matter."""
+    number = pa.float32() if len(shape) == 1 else pa.float16()
+    return pa.schema([ID, pa.field("logits", pa.list_(number, math.prod(shape)), nullable=False)])
+
+
+def made(columns: list[Any], schema: pa.Schema) -> pa.Table:
+    """A table whose labels, if it has any, may be masks."""
+    if "label" in schema.names:
+        place = schema.get_field_index("label")
+        if np.asarray(columns[place]).dtype == object:
+            schema = schema.set(place, MASK)
+    return pa.table(columns, schema=schema)
 
 
 def write(table: pa.Table, schema: pa.Schema, path: Path) -> None:
@@ -98,7 +113,8 @@ def opened(path: Path) -> Iterator[None]:
 
 
 def check(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
-    if found.names != expected.names or found.types != expected.types:
+    alike = [one.type == other.type or (one.name, one.type, other) == ("label", MASK.type, LABEL) for one, other in zip(found, expected, strict=False)]
+    if found.names != expected.names or not all(alike):
         raise DataError(f"{path}: expected columns ({columns(expected)}), found ({columns(found)})")
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from codline import tasks
 from codline.augment import Augment
 from codline.errors import TrainingError, UserError
 from codline.inference import Normalize, Take, stretches
+from codline.masks import targets
 from codline.models.base import Network
 from codline.objectives import AnyObjective
 from codline.objectives.base import Batch, Beside
@@ -41,7 +42,7 @@ class Recipe(Section):
 class Examples:
     take: Take
     labeled: np.ndarray  # ids
-    labels: np.ndarray
+    labels: np.ndarray  # class numbers, or masks as they are kept
     unlabeled: np.ndarray  # ids
     normalize: Normalize
 
@@ -131,15 +132,15 @@ class Run:
 
     def stepped(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """One step of the optimizer: the task loss, the unsupervised one, how many images were recognised."""
-        labels = torch.from_numpy(self.examples.labels[rows].astype(np.int64)).to(self.device)
-        images, extra = self.augmented(self.examples.labeled[rows]), torch.zeros((), device=self.device)
+        images, wanted = self.labeled(rows)
+        extra = torch.zeros((), device=self.device)
         if self.companion is not None and self.companion.active and len(self.examples.unlabeled) > 1:
             labeled, unlabeled = self.seen(images, self.drawn)
-            task = functional.cross_entropy(labeled.logits, labels)
+            task = tasks.loss(labeled.logits, wanted)
             extra = self.companion.loss(labeled, unlabeled)
         else:
             labeled = self.outputs(images)
-            task = functional.cross_entropy(labeled.logits, labels)
+            task = tasks.loss(labeled.logits, wanted)
         self.optimizer.zero_grad()
         (task + extra).backward()
         self.optimizer.step()
@@ -147,7 +148,7 @@ class Run:
             self.companion.update(self.network)
         self.step += 1
         self.keep()
-        return task.detach(), extra.detach(), (labeled.logits.argmax(1) == labels).sum()
+        return task.detach(), extra.detach(), tasks.right(labeled.logits, wanted)
 
     def seen(self, images: Tensor, drawn: Callable[[], Tensor]) -> tuple[Batch, Batch]:
         """Labelled and unlabelled images through the network: in one pass where no statistics are shared, which is quicker, else one after the other."""
@@ -162,6 +163,15 @@ class Run:
     def outputs(self, images: Tensor) -> Batch:
         features = self.network.body(images)
         return Batch(images, features, self.network.head(features))
+
+    def labeled(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Labelled images for one step, and what the network should say of them."""
+        ids, wanted = self.examples.labeled[rows], targets(self.examples.labels[rows])
+        if wanted.ndim == 1:
+            return self.augmented(ids), torch.from_numpy(wanted.astype(np.int64)).to(self.device)
+        pixels, masks = (torch.from_numpy(array).to(self.device) for array in (self.examples.take(ids), wanted))
+        images, masks = self.recipe.augment.pair(pixels, masks, self.generator)
+        return self.examples.normalize(images), masks.long()
 
     def drawn(self) -> Tensor:
         """Unlabelled images for one step."""

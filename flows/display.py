@@ -13,6 +13,7 @@ from rich.table import Table
 
 from codline import scratch
 from codline.files import read_json
+from codline.headline import headline
 from codline.wiring import Wiring
 
 console = Console(highlight=False)
@@ -30,7 +31,8 @@ def listen(stage: str, outcome: str, seconds: float) -> None:
     name, _, cycle = stage.partition("@")
     if name == "evaluate" and outcome != "failed":
         metrics = read_json(Wiring().path("evaluate", "metrics", cycle))
-        console.print(f"  {cycle}  {metrics['labels']:>6,} labels  accuracy {metrics['accuracy']:.2%}" + ("" if outcome == "ran" else "  (was up to date)"))
+        word, value = headline(metrics)
+        console.print(f"  {cycle}  {metrics['labels']:>6,} labels  {word} {value:.2%}" + ("" if outcome == "ran" else "  (was up to date)"))
     elif not console.is_terminal and outcome == "ran":
         console.print(f"  {stage} {seconds:.1f} s")
 
@@ -79,33 +81,39 @@ def counted(note: dict[str, Any]) -> str:
 def table() -> None:
     """The learning curve."""
     rows = Table(title="Learning curve")
-    for heading in ("cycle", "labels", "accuracy", "loss", "calibration error", "Spearman(score, loss)"):
-        rows.add_column(heading, justify="left" if heading == "cycle" else "right")
     wiring = Wiring()
+    for heading in ("cycle", "labels", measure(wiring), "loss", "calibration error", "Spearman(score, loss)"):
+        rows.add_column(heading, justify="left" if heading == "cycle" else "right")
     for cycle in wiring.cycles:
         metrics = found(wiring.path("evaluate", "metrics", cycle))
         if metrics is None:
             continue
         diagnostics = found(wiring.path("diagnose", "diagnostics", cycle)) if cycle in wiring.queries else None
         spearman = (diagnostics or {}).get("spearman")
-        cells = [f"{metrics['labels']:,}", f"{metrics['accuracy']:.2%}", f"{metrics['loss']:.4f}", f"{metrics['calibration_error']:.4f}"]
+        cells = [f"{metrics['labels']:,}", f"{headline(metrics)[1]:.2%}", f"{metrics['loss']:.4f}", f"{metrics['calibration_error']:.4f}"]
         rows.add_row(cycle, *cells, "" if spearman is None else f"{spearman:+.2f}")
     console.print(rows)
 
 
 def status(stale: list[str]) -> None:
     rows = Table(title="Campaign")
-    for heading in ("cycle", "labels", "accuracy", "done", "to do"):
-        rows.add_column(heading, justify="right" if heading in ("labels", "accuracy") else "left")
     wiring = Wiring()
+    for heading in ("cycle", "labels", measure(wiring), "done", "to do"):
+        rows.add_column(heading, justify="right" if heading in ("labels", measure(wiring)) else "left")
     for cycle in wiring.cycles:
         mine = [name.partition("@")[0] for name in wiring.names() if name.endswith(f"@{cycle}")]
         waiting = [name for name in mine if f"{name}@{cycle}" in stale]
         metrics = found(wiring.path("evaluate", "metrics", cycle)) if "evaluate" not in waiting else None
-        cells = [f"{metrics['labels']:,}", f"{metrics['accuracy']:.2%}"] if metrics else ["", ""]
+        cells = [f"{metrics['labels']:,}", f"{headline(metrics)[1]:.2%}"] if metrics else ["", ""]
         rows.add_row(cycle, *cells, " ".join(name for name in mine if name not in waiting), " ".join(waiting))
     console.print(rows)
     say("Everything is up to date." if not stale else f"{len(stale)} stages to do: codline run")
+
+
+def measure(wiring: Wiring) -> str:
+    """What the campaign's models are measured by."""
+    known = (found(wiring.path("evaluate", "metrics", cycle)) for cycle in wiring.cycles)
+    return next((headline(metrics)[0] for metrics in known if metrics), "accuracy")
 
 
 def presets(about: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from prefect.artifacts import create_image_artifact, create_link_artifact, creat
 
 from codline import scratch
 from codline.files import read_json
+from codline.headline import headline
 from codline.wiring import Wiring
 
 MLFLOW = "http://127.0.0.1:5017"  # where `codline ui` shows it
@@ -28,8 +29,9 @@ def finished(wiring: Wiring) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def curve() -> None:
     with harmless():
-        rows = [{"cycle": c, "labels": m["labels"], "accuracy": f"{m['accuracy']:.2%}", "loss": f"{m['loss']:.4f}"} for c, m in finished(Wiring())]
-        create_table_artifact(rows, key="learning-curve", description="Test accuracy against labels")
+        named = [(cycle, metrics, *headline(metrics)) for cycle, metrics in finished(Wiring())]
+        rows = [{"cycle": cycle, "labels": m["labels"], word: f"{value:.2%}", "loss": f"{m['loss']:.4f}"} for cycle, m, word, value in named]
+        create_table_artifact(rows, key="learning-curve", description=f"Test {named[-1][2] if named else 'accuracy'} against labels")
 
 
 def query(cycle: str) -> None:

@@ -221,7 +221,7 @@ def run(plan: Plan, point: Point) -> None:
 def curve(tree: Path) -> list[dict[str, Any]]:
     wiring = Wiring(tree)
     metrics = {cycle: read_json(wiring.path("evaluate", "metrics", cycle)) for cycle in wiring.cycles}
-    return [{"cycle": cycle} | {key: found[key] for key in ("labels", "accuracy", "loss")} for cycle, found in metrics.items()]
+    return [{"cycle": cycle} | {key: found[key] for key in ("labels", "accuracy", "loss", "mean_iou") if key in found} for cycle, found in metrics.items()]
 
 
 def environment(plan: Plan, point: Point) -> dict[str, str]:

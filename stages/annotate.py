@@ -1,7 +1,5 @@
 """annotate: the query -> labels for it, and what they cost."""
 
-import pyarrow as pa
-
 from codline import dataset as datasets, seeding, tables
 from codline.annotators import AnyAnnotator
 from codline.files import write_json
@@ -19,7 +17,7 @@ def annotate(params: Params, *, seed: int, cycle: str, dataset: In, oracle: In, 
     truth = looked_up(asked, oracle, tables.ORACLE)
     answers = params.annotator.answer(truth, len(datasets.opened(dataset).classes), seeding.stream(seed, "annotator", cycle))
     columns = [asked, answers.labels, [params.annotator.name] * len(asked)]
-    tables.write(pa.table(columns, schema=tables.ANNOTATIONS), tables.ANNOTATIONS, annotations)
+    tables.write(tables.made(columns, tables.ANNOTATIONS), tables.ANNOTATIONS, annotations)
     write_json(cost, {"asked": len(asked), "answered": len(answers.labels), "wrong": answers.wrong})
 
 

@@ -1,5 +1,8 @@
 """evaluate: this cycle's model on the test split -> metrics, and what it said of every test image."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from pydantic import PositiveInt
@@ -7,8 +10,11 @@ from pydantic import PositiveInt
 from codline import dataset as datasets, images as image_store, inference, metrics as measures, outputs as output_store, tables, weights
 from codline.compute import configure
 from codline.files import write_json
+from codline.masks import targets
 from codline.params import Compute, Section
 from stages._cli import In, Out, run
+
+Chunks = Iterator[tuple[np.ndarray, np.ndarray]]  # ids, logits
 
 
 class Params(Section):
@@ -24,12 +30,27 @@ def evaluate(params: Params, *, compute: Compute, cycle: str, images: In, datase
     ids, labels = truth["id"].to_numpy(), truth["label"].to_numpy()
     normalize = inference.Normalize(facts.mean, facts.std, device)
     chunks = inference.logits(network.to(device), image_store.opened(images).take, ids, normalize, params.batch_size)
-    logits = np.concatenate([logits for _, logits in chunks])
-    write_json(metrics, {"labels": card.labels} | measures.classification(logits, labels, facts.classes, params.calibration_bins))
-    probs = output_store.softmax(logits)
-    names = np.array(facts.classes)
+    judge = judged_pixels if facts.task == "segmentation" else judged_images
+    found, rows = judge(chunks, labels, facts.classes, params.calibration_bins)
+    write_json(metrics, {"labels": card.labels} | found)
+    tables.write_csv(rows, rows.schema, predictions)
+
+
+def judged_images(chunks: Chunks, labels: np.ndarray, classes: list[str], bins: int) -> tuple[dict[str, Any], pa.Table]:
+    parts = list(chunks)
+    ids, logits = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    probs, names = output_store.softmax(logits), np.array(classes)
     columns = [ids, names[labels], names[probs.argmax(1)], probs.max(1)]
-    tables.write_csv(pa.table(columns, schema=tables.PREDICTIONS), tables.PREDICTIONS, predictions)
+    return measures.classification(logits, labels, classes, bins), pa.table(columns, schema=tables.PREDICTIONS)
+
+
+def judged_pixels(chunks: Chunks, labels: np.ndarray, classes: list[str], bins: int) -> tuple[dict[str, Any], pa.Table]:
+    counts = measures.Segmentation(classes, bins)
+    rows: list[dict[str, Any]] = []
+    for some, logits in chunks:
+        masks = targets(labels[len(rows) : len(rows) + len(some)])
+        rows += [{"id": int(i)} | row for i, row in zip(some, counts.add(logits, masks), strict=True)]
+    return counts.summary(), pa.Table.from_pylist(rows, schema=tables.IMAGES)
 
 
 if __name__ == "__main__":

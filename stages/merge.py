@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from codline import dataset as datasets, tables
+from codline import dataset as datasets, masks, tables
+from codline.dense import NOTHING
 from codline.errors import DataError
 from codline.labels import ids_of
 from codline.params import Section
@@ -24,11 +25,20 @@ def merge(params: Params, *, cycle: str, dataset: In, pool: In, previous: In, an
     refuse(annotations, unique[counts > 1], "is labelled twice")
     refuse(annotations, np.intersect1d(ids, old["id"].to_numpy()), f"already has a label in {previous}")
     refuse(annotations, np.setdiff1d(ids, ids_of(pool, tables.POOL)), f"is not in {pool}")
-    outside = (labels < 0) | (labels >= len(classes))
-    refuse(annotations, ids[outside], f"has label {labels[outside][0] if outside.any() else ''}, expected 0 to {len(classes) - 1}")
-    fresh = pa.table([ids, labels, [cycle] * len(ids)], schema=tables.LABELED)
-    both = pa.concat_tables([old.cast(tables.LABELED), fresh]).sort_by("id")
+    numbers = np.array([highest(one) for one in labels], np.int64)
+    outside = (numbers < 0) | (numbers >= len(classes))
+    refuse(annotations, ids[outside], f"has label {numbers[outside][0] if outside.any() else ''}, expected 0 to {len(classes) - 1}")
+    fresh = tables.made([ids, labels, [cycle] * len(ids)], tables.LABELED)
+    both = pa.concat_tables([old.cast(fresh.schema), fresh]).sort_by("id")
     tables.write(both, tables.LABELED, labeled)
+
+
+def highest(label: int | bytes) -> int:
+    """The class number, or the largest in a mask."""
+    if not isinstance(label, bytes):
+        return int(label)
+    present = np.unique(masks.one(label))
+    return int(max(present[present != NOTHING], default=0))
 
 
 def refuse(path: Path, ids: np.ndarray, why: str) -> None:

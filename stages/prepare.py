@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pyarrow as pa
 
-from codline import companions as companion_store, images as image_store, inference, outputs as output_store, seeding, tables, weights
+from codline import companions as companion_store, dataset as datasets, images as image_store, inference, outputs as output_store, seeding, tables, weights
 from codline.compute import configure
 from codline.datasets import AnyDataset
 from codline.errors import UserError
@@ -52,19 +52,21 @@ def prepare(
     image_store.write(images, ids, raw.images)
     hashes = [hashlib.sha256(raw.images[i].tobytes()).hexdigest() for i in pool_ids]
     tables.write(pa.table([pool_ids, hashes], schema=tables.POOL), tables.POOL, pool)
-    tables.write(pa.table([pool_ids, raw.labels[pool_ids]], schema=tables.ORACLE), tables.ORACLE, oracle)
-    tables.write(pa.table([ids[raw.is_test], raw.labels[raw.is_test]], schema=tables.TEST), tables.TEST, test)
-    tables.write(pa.table([first, raw.labels[first], ["init"] * start], schema=tables.LABELED), tables.LABELED, labeled)
+    labels = raw.labels if isinstance(raw.labels, np.ndarray) else np.array(raw.labels, object)
+    tables.write(tables.made([pool_ids, labels[pool_ids]], tables.ORACLE), tables.ORACLE, oracle)
+    tables.write(tables.made([ids[raw.is_test], labels[raw.is_test]], tables.TEST), tables.TEST, test)
+    tables.write(tables.made([first, labels[first], ["init"] * start], tables.LABELED), tables.LABELED, labeled)
     shape, classes = tuple(raw.images.shape[1:]), len(raw.classes)
     mean, std = raw.statistics()
-    write_json(dataset, {"task": "classification", "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
+    write_json(dataset, {"task": raw.task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
 
     network = params.model.initial(classes, shape, seeding.derive(seed, "init")).to(device)
     weights.save_network(model, network, weights.Card(params.model.model_dump(), classes, shape, "init", 0))
     companion_store.write(companions, "init", {})
     normalize = inference.Normalize(mean, std, device)
     unlabeled = np.setdiff1d(pool_ids, first)
-    for _ in output_store.write(outputs, classes, "init", inference.all_logits([network], image_store.opened(images).take, unlabeled, normalize, 512)):
+    passes = inference.all_logits([network], image_store.opened(images).take, unlabeled, normalize, 512 if raw.task == "classification" else 16, thin=True)
+    for _ in output_store.write(outputs, datasets.opened(dataset).outputs, "init", passes):
         pass
 
 

@@ -5,11 +5,13 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import PositiveInt
 
-from codline import charts, dataset as datasets, gallery, images as image_store, page, tables
+from codline import charts, dataset as datasets, exhibits, gallery, images as image_store, page, tables
 from codline.errors import DataError
 from codline.files import read_json, whole, whole_folder, write_text
 from codline.params import Section
 from stages._cli import In, Out, run
+
+SHOWN = ("annotations.parquet", "outputs.arrow")
 
 
 class Params(Section):
@@ -21,13 +23,16 @@ def report(params: Params, *, cycles: list[str], images: In, dataset: In, pool: 
     done = [finished(campaign / name, facts.classes) for name in cycles if (campaign / name / "metrics.json").exists()]
     if not done:
         raise DataError(f"{campaign}: found no metrics.json of any cycle, expected at least {campaign / cycles[0] / 'metrics.json'}; run dvc repro")
-    predictions = tables.read_csv(campaign / done[-1].name / "predictions.csv", tables.PREDICTIONS)
-    confusion = page.confusion(predictions["actual"].to_pylist(), predictions["predicted"].to_pylist(), facts.classes)
+    confusion = page.counts(done[-1].metrics, campaign / done[-1].name / "predictions.csv", facts.classes)
     story = page.Campaign(done, cycles, facts.classes, facts.shape, tables.read(pool, tables.POOL).num_rows, confusion)
     figures = page.figures(story)
     drawings = {name: charts.svg(figure) for name, figure in figures.items()}
     for_phones = {f"{name}-narrow": charts.svg(figure) for name, figure in page.figures(story, charts.NARROW).items()}
-    shown = {cycle.name: store.take(cycle.query.ids[: params.gallery]) for cycle in done if cycle.query}
+    shown = {
+        cycle.name: exhibits.shown(cycle.query.ids[: params.gallery], store.take, facts, *(campaign / cycle.name / name for name in SHOWN))
+        for cycle in done
+        if cycle.query
+    }
 
     with whole_folder(report) as part:
         for name, figure in figures.items():
@@ -54,11 +59,8 @@ def finished(folder: Path, classes: list[str]) -> page.Cycle:
 
 def asked(folder: Path, classes: list[str]) -> page.Query:
     query = tables.read(folder / "query.parquet", tables.QUERY).sort_by("rank")
-    answers: dict[int, int] = {}
-    if (folder / "annotations.parquet").exists():
-        table = tables.read(folder / "annotations.parquet", tables.ANNOTATIONS)
-        answers = dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))
-    labels = [classes[answers[i]] if i in answers else None for i in query["id"].to_pylist()]
+    answers = exhibits.answered(folder / "annotations.parquet")
+    labels = [exhibits.named(answers[i], classes) if i in answers else None for i in query["id"].to_pylist()]
     wrong = read_json(folder / "cost.json").get("wrong") or 0 if answers else 0
     return page.Query(query["id"].to_numpy(), query["score"].to_numpy(), labels, wrong)
 

@@ -32,7 +32,7 @@ class Params(Section):
     strategy: AnyStrategy
     batch_size: PositiveInt
     subset: Amount | None = None  # of the unlabelled images, so many, drawn at random, can be asked for; all if left out
-    previous: Literal["kept", "recomputed"] = "kept"  # the last cycle's outputs: from its file, or by another pass, of its model
+    previous: Literal["kept", "recomputed"] = "kept"  # the last cycle's outputs: from its file (dense: every eighth pixel), or by another pass
     augment: Augment | None = None  # a random view of each image, the same for both models
 
     @model_validator(mode="after")
@@ -64,7 +64,7 @@ def score(
     classes, shape = len(facts.classes), facts.shape
     network, card = weights.load_network(model, classes=classes, shape=shape)
     last, before = weights.load_network(earlier, classes=classes, shape=shape)
-    kept = output_store.opened(previous, classes)
+    kept = output_store.opened(previous, facts.outputs)
     first_cycle, recomputed = before.cycle == "init", params.previous == "recomputed"
     needs = params.strategy.needs(first_cycle)
     untrained = partial(card.spec.initial, classes, shape, seeding.derive(seed, "independent"))
@@ -78,10 +78,11 @@ def score(
         inference.Normalize(facts.mean, facts.std, device),
         params.batch_size,
         scoring.view(params.augment, seeding.derive(seed, "view", cycle)),
+        thin=not recomputed,
     )
     rng, found = seeding.stream(seed, "selection", cycle), [np.empty(0)]
     with bar(f"score@{cycle}", "images", len(chosen)) as advance:
-        for chunk, (ours, *theirs) in output_store.write(outputs, classes, cycle, passes):
+        for chunk, (ours, *theirs) in output_store.write(outputs, facts.outputs, cycle, passes):
             rows = np.isin(chunk, chosen, assume_unique=True)
             beside = {name: scoring.said(logits[rows]) for name, logits in zip(others, theirs, strict=True)}
             if "previous" in needs - set(others):

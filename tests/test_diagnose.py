@@ -24,7 +24,7 @@ LOSSES = [float(np.log1p(np.exp(-logit if label == 0 else logit))) for logit, la
 
 
 def told(path: Path, cycle: str, ids: np.ndarray, sure_of_0: list[float]) -> None:
-    for _ in outputs.write(path, 2, cycle, [(ids, [np.array([[logit, 0.0] for logit in sure_of_0], np.float32)])]):
+    for _ in outputs.write(path, (2,), cycle, [(ids, [np.array([[logit, 0.0] for logit in sure_of_0], np.float32)])]):
         pass
 
 

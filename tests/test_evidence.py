@@ -128,6 +128,6 @@ def test_rivals_score_as_the_strategies_of_their_names_do() -> None:
     probs, previous = (softmax(rng.normal(size=(50, 4)) * 3) for _ in range(2))
     pool = Pool(np.arange(50), Outputs(np.log(probs), probs), {"previous": Outputs(np.log(previous), previous)})
     kinds = {kind.model_fields["name"].default: kind for kind in members("strategies")}
-    for name, scores in evidence.rivals(probs, np.random.default_rng(5)).items():
+    for name, scores in evidence.rivals(probs).items():
         assert scores.tolist() == kinds[name]().scores(pool, np.random.default_rng(5)).tolist()
     assert Cod().scores(pool, rng).tolist() == discrepancy(probs, previous).tolist()

@@ -28,9 +28,9 @@ def logits(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """Six rows in three chunks; each row holds its id."""
     path = tmp_path_factory.mktemp("rows") / "outputs.arrow"
     parts = [(ids, [np.repeat(ids[:, None], 2, axis=1).astype(np.float32)]) for ids in np.split(IDS, [3, 4])]
-    for _ in outputs.write(path, 2, "c1", parts):
+    for _ in outputs.write(path, (2,), "c1", parts):
         pass
-    return outputs.opened(path, 2)
+    return outputs.opened(path, (2,))
 
 
 def mappings(path: Path) -> list[range]:
@@ -101,16 +101,16 @@ def test_ids_and_chunks_stay_together(logits: Rows) -> None:
 
 
 def test_a_file_without_rows_can_be_opened(tmp_path: Path) -> None:
-    for _ in outputs.write(tmp_path / "outputs.arrow", 4, "init", []):
+    for _ in outputs.write(tmp_path / "outputs.arrow", (4,), "init", []):
         pass
-    rows = outputs.opened(tmp_path / "outputs.arrow", 4)
+    rows = outputs.opened(tmp_path / "outputs.arrow", (4,))
     assert len(rows) == 0
     assert rows.take(np.empty(0, np.int64)).shape == (0, 4)
 
 
 def test_outputs_of_another_number_of_classes_are_refused(logits: Rows) -> None:
     with pytest.raises(DataError, match="expected columns"):
-        outputs.opened(logits.path, 3)
+        outputs.opened(logits.path, (3,))
 
 
 def test_an_arrow_file_without_a_shape_holds_no_images(logits: Rows) -> None:

@@ -30,14 +30,14 @@ def write_images(path: Path) -> None:
 
 
 def write_outputs(path: Path) -> None:
-    for _ in outputs.write(path, 3, "c1", [(np.arange(9), [np.ones((9, 3), np.float32)])]):
+    for _ in outputs.write(path, (3,), "c1", [(np.arange(9), [np.ones((9, 3), np.float32)])]):
         pass
 
 
 READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
     "parquet": (lambda path: tables.write(labeled(), tables.LABELED, path), lambda path: tables.read(path, tables.LABELED).to_pylist()),
     "images": (write_images, lambda path: images.opened(path).take(np.arange(20))),
-    "outputs": (write_outputs, lambda path: outputs.opened(path, 3).take(np.arange(9))),
+    "outputs": (write_outputs, lambda path: outputs.opened(path, (3,)).take(np.arange(9))),
 }
 each_reader = pytest.mark.parametrize(("write", "read"), READERS.values(), ids=READERS)
 

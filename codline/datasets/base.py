@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +29,10 @@ class Raw:
     classes: tuple[str, ...]
     mean: tuple[float, ...] = ()  # of pixels scaled to [0, 1], per channel; left empty, they are measured on what is not for testing
     std: tuple[float, ...] = ()
+
+    @property
+    def task(self) -> Literal["classification", "segmentation"]:
+        return "classification" if isinstance(self.labels, np.ndarray) else "segmentation"
 
     def statistics(self) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel. From counts of the 256 values, so exact in any order."""

@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import entr
 
+from codline.dense import per_image
 from codline.strategies.base import Pool, Strategy
 
 
@@ -12,5 +13,4 @@ class Entropy(Strategy):
     name: Literal["entropy"] = "entropy"
 
     def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        entropies: np.ndarray = entr(pool.probs_NC).sum(axis=1)
-        return entropies
+        return per_image(entr(pool.probs_NC).sum(axis=1))

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from codline.dense import per_image
 from codline.strategies.base import Pool, Strategy
 
 
@@ -11,5 +12,4 @@ class LeastConfidence(Strategy):
     name: Literal["least_confidence"] = "least_confidence"
 
     def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        doubt: np.ndarray = 1 - pool.probs_NC.max(axis=1)
-        return doubt
+        return per_image(1 - pool.probs_NC.max(axis=1))

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from codline.dense import per_image
 from codline.strategies.base import Pool, Strategy
 
 
@@ -11,6 +12,5 @@ class Margin(Strategy):
     name: Literal["margin"] = "margin"
 
     def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        second, first = np.partition(pool.probs_NC, -2, axis=1)[:, -2:].T
-        gap: np.ndarray = second - first
-        return gap
+        ordered = np.partition(pool.probs_NC, -2, axis=1)
+        return per_image(ordered[:, -2] - ordered[:, -1])

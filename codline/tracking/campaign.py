@@ -72,7 +72,7 @@ class Campaign:
         parts = [
             Part("training", "train", files("train", "pool", "labeled", "curve")),
             Part("metrics", "evaluate", files("evaluate", "model", "dataset", "test", "metrics")),
-            Part("confusion", "evaluate", files("evaluate", "predictions")),
+            Part("confusion", "evaluate", files("evaluate", "metrics", "predictions")),
         ]
         asking = [
             Part("query", "select", files("score", "scores") + files("select", "query")),
@@ -89,9 +89,10 @@ class Campaign:
 
     def metrics(self, cycle: str) -> Points:
         metrics = read_json(self.wiring.path("evaluate", "metrics", cycle))
-        plain = {key: metrics[key] for key in ("labels", "accuracy", "loss", "calibration_error")}
+        plain = {key: metrics[key] for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error") if key in metrics}
         classes = {f"class_accuracy/{allowed(name)}": value for name, value in metrics["per_class_accuracy"].items()}
-        return single(plain | classes)
+        ious = {f"class_iou/{allowed(name)}": value for name, value in metrics.get("per_class_iou", {}).items() if value is not None}
+        return single(plain | classes | ious)
 
     def diagnostics(self, cycle: str) -> Points:
         found = read_json(self.wiring.path("diagnose", "diagnostics", cycle))

@@ -15,6 +15,7 @@ from mlflow.types import Schema, TensorSpec
 import codline
 from codline.dataset import Dataset
 from codline.files import read_json
+from codline.headline import headline
 from codline.tracking.campaign import Campaign
 from codline.tracking.store import CAMPAIGN, CYCLE, Store
 
@@ -60,14 +61,14 @@ def save(path: Path, campaign: Campaign, cycle: str, model: LoggedModel) -> None
 
 def signature(facts: Dataset) -> ModelSignature:
     images = TensorSpec(np.dtype(np.uint8), (-1, *facts.shape))
-    probs = TensorSpec(np.dtype(np.float64), (-1, len(facts.classes)))
+    probs = TensorSpec(np.dtype(np.float64), (-1, len(facts.classes), *(facts.shape[1:] if facts.task == "segmentation" else ())))
     return ModelSignature(Schema([images]), Schema([probs]))
 
 
 def register(store: Store, campaign: Campaign, cycle: str, run: Run, model_id: str) -> None:
     name, metrics = f"codline-{campaign.dataset}", read_json(campaign.wiring.path("evaluate", "metrics", cycle))
     same = {CAMPAIGN: campaign.key, CYCLE: cycle}
-    tags = same | {"accuracy": repr(metrics["accuracy"]), "labels": str(metrics["labels"])}
+    tags = same | {"accuracy": repr(metrics["accuracy"]), "measure": repr(headline(metrics)[1]), "labels": str(metrics["labels"])}
     versions = known_versions(store, name)
     for known in [known for known in versions if known.tags.items() >= same.items()]:
         if orphaned(store, known):
@@ -90,7 +91,9 @@ def orphaned(store: Store, known: ModelVersion) -> bool:
 
 def known_versions(store: Store, name: str) -> list[ModelVersion]:
     try:
-        store.client.create_registered_model(name, description="One version per evaluated cycle. best: highest test accuracy, of fewest labels on a tie.")
+        store.client.create_registered_model(
+            name, description="One version per evaluated cycle. best: highest test accuracy (of segmentation, mean IoU), of fewest labels on a tie."
+        )
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
@@ -102,8 +105,8 @@ def name_best(store: Store, campaign: Campaign, name: str, versions: list[ModelV
 
     MLflow keeps the word `latest` for itself.
     """
-    ours = [version for version in versions if "accuracy" in version.tags]
-    best = max(ours, key=lambda version: (float(version.tags["accuracy"]), -int(version.tags["labels"])))
+    ours = [version for version in versions if "measure" in version.tags]
+    best = max(ours, key=lambda version: (float(version.tags["measure"]), -int(version.tags["labels"])))
     here = {version.tags[CYCLE]: version for version in ours if version.tags[CAMPAIGN] == campaign.key}
     last = here[[cycle for cycle in campaign.wiring.cycles if cycle in here][-1]]
     aliases = store.client.get_registered_model(name).aliases

@@ -53,8 +53,8 @@ def metrics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
     from codline import charts, page  # matplotlib
 
-    classes, said = campaign.facts().classes, tables.read_csv(campaign.wiring.path("evaluate", "predictions", cycle), tables.PREDICTIONS)
-    counts = page.confusion(said["actual"].to_pylist(), said["predicted"].to_pylist(), classes)
+    classes, metrics = campaign.facts().classes, page.opened(campaign.wiring.path("evaluate", "metrics", cycle), page.Metrics)
+    counts = page.counts(metrics, campaign.wiring.path("evaluate", "predictions", cycle), classes)
     store.client.log_dict(run.info.run_id, {"classes": classes, "rows are actual, columns predicted": counts.tolist()}, "confusion.json")
     attach(store, run, "confusion.png", charts.png(charts.confusion(counts, classes)))
 

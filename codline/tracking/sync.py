@@ -21,7 +21,13 @@ from codline.tracking.vouching import Lock
 from codline.wiring import Wiring
 
 PATIENCE = 50.0  # seconds to wait for another process's turn: less than a stage waits for its follower
-CURVES = {"accuracy": "accuracy", "loss": "loss", "calibration_error": "calibration_error", "spearman": "diagnose/spearman"}  # the campaign's, of the cycles'
+CURVES = {
+    "accuracy": "accuracy",
+    "mean_iou": "mean_iou",
+    "loss": "loss",
+    "calibration_error": "calibration_error",
+    "spearman": "diagnose/spearman",
+}  # the campaign's, of the cycles'
 
 
 def sync(store: Store, wiring: Wiring, cycles: list[str], ran: str | None = None) -> Iterator[str]:
@@ -126,7 +132,7 @@ def learning_curves(runs: list[Run]) -> Points:
     cycles = [(int(run.data.metrics["labels"]), run.data.metrics) for run in runs if "labels" in run.data.metrics]
     points = {name: {labels: metrics[key] for labels, metrics in cycles if key in metrics} for name, key in CURVES.items()}
     best = {labels: max(points["accuracy"][fewer] for fewer, _ in cycles if fewer <= labels) for labels, _ in cycles}
-    return points | {"best_accuracy": best}
+    return {name: found for name, found in points.items() if found} | {"best_accuracy": best}
 
 
 def add_tags(store: Store, whole: Run) -> None:

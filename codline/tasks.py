@@ -1,0 +1,25 @@
+"""What a network is to learn: a class per image, (N, C) logits, or a class per pixel, (N, C, H, W)."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from codline.dense import NOTHING
+
+
+def loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy over the images, or over the pixels that have a class."""
+    if logits.ndim == 2:
+        return functional.cross_entropy(logits, targets)
+    # One pixel per row: of the form with pixels, CUDA has no deterministic kernel.
+    rows, wanted = logits.movedim(1, -1).flatten(0, -2), targets.flatten()
+    total = functional.cross_entropy(rows, wanted, ignore_index=NOTHING, reduction="sum")
+    return total / (wanted != NOTHING).sum().clamp(min=1)
+
+
+def right(logits: Tensor, targets: Tensor) -> Tensor:
+    """How many images are recognised; of dense ones, the shares of their pixels added up."""
+    hits = logits.argmax(1) == targets
+    if logits.ndim == 2:
+        return hits.sum()
+    return (hits.flatten(1).sum(1) / (targets != NOTHING).flatten(1).sum(1).clamp(min=1)).sum(dtype=torch.float64)
