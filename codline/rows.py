@@ -1,4 +1,4 @@
-"""Rows of numbers by id in a memory-mapped Arrow file: opening reads nothing, taking copies just the rows asked for."""
+"""Rows by id in a memory-mapped Arrow file: opening reads nothing, taking copies just the rows asked for."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,25 +10,44 @@ from codline import tables
 from codline.errors import DataError
 
 
-class Rows:
-    """One array of one shape per id, ids ascending; chunks are views of the file, not copies."""
+class Batches:
+    """The record batches of a file, and which row of which of them has which id; ids ascend."""
 
-    def __init__(self, path: Path, column: str, shape: tuple[int, ...], schema: pa.Schema) -> None:
-        self.path, self.shape = path, shape
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
         reader = tables.mapped(path)
-        self.dtype = schema.field(column).type.value_type.to_pandas_dtype()
         with tables.opened(path):
             tables.check(reader.schema, schema, path)
             self.metadata = tables.metadata(reader.schema)
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            for batch in batches:
-                batch.validate()  # a corrupt length would have us read past the end of the file, which kills the process
-            self.chunks = [batch[column].values.to_numpy(zero_copy_only=True).reshape(-1, *shape) for batch in batches]
-            self.ids = np.concatenate([np.empty(0, np.int64), *(batch["id"].to_numpy() for batch in batches)])
-        self.starts = np.cumsum([0, *(len(chunk) for chunk in self.chunks)])
+            self.batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            for batch in self.batches:
+                batch.validate(full=True)  # a corrupt length would have us read past the end of the file, which kills the process
+            self.ids = np.concatenate([np.empty(0, np.int64), *(batch["id"].to_numpy() for batch in self.batches)])
+        self.starts = np.cumsum([0, *(len(batch) for batch in self.batches)])
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def located(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each id, which batch it is in, and which row of that."""
+        rows = np.searchsorted(self.ids, ids)
+        missing = rows >= len(self.ids)
+        missing[~missing] = self.ids[rows[~missing]] != ids[~missing]
+        if missing.any():
+            raise DataError(f"{self.path}: has no row with id {int(ids[missing][0])}")
+        batch = np.searchsorted(self.starts, rows, side="right") - 1
+        return batch, rows - self.starts[batch]
+
+
+class Rows(Batches):
+    """One array of one shape per id; chunks are views of the file, not copies."""
+
+    def __init__(self, path: Path, column: str, shape: tuple[int, ...], schema: pa.Schema) -> None:
+        super().__init__(path, schema)
+        self.shape = shape
+        self.dtype = schema.field(column).type.value_type.to_pandas_dtype()
+        with tables.opened(path):
+            self.chunks = [batch[column].values.to_numpy(zero_copy_only=True).reshape(-1, *shape) for batch in self.batches]
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start, chunk in zip(self.starts, self.chunks, strict=False):
@@ -36,14 +55,9 @@ class Rows:
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The rows of these ids, in their order, as one new array."""
-        rows = np.searchsorted(self.ids, ids)
-        missing = rows >= len(self.ids)
-        missing[~missing] = self.ids[rows[~missing]] != ids[~missing]
-        if missing.any():
-            raise DataError(f"{self.path}: has no row with id {int(ids[missing][0])}")
+        chunk_of, rows = self.located(ids)
         taken = np.empty((len(rows), *self.shape), self.dtype)
-        chunk_of = np.searchsorted(self.starts, rows, side="right") - 1
         for chunk in np.unique(chunk_of):
             here = chunk_of == chunk
-            taken[here] = self.chunks[chunk][rows[here] - self.starts[chunk]]
+            taken[here] = self.chunks[chunk][rows[here]]
         return taken

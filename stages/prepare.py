@@ -1,6 +1,5 @@
 """prepare: a dataset -> the image store, the pool, the hidden truth, the first labels and the untrained model."""
 
-import hashlib
 import logging
 
 import numpy as np
@@ -13,7 +12,10 @@ from codline.errors import UserError
 from codline.files import write_json
 from codline.models import AnyModel
 from codline.params import Amount, Compute, Section, amount
+from codline.progress import bar
 from stages._cli import Out, run
+
+PIXELS = 2**22  # in a batch of the first pass, at most: 512 images of 90 pixels a side
 
 
 class Params(Section):
@@ -40,7 +42,7 @@ def prepare(
     device = configure(compute)
     split = seeding.stream(seed, "split")
     raw = params.dataset.load(split)
-    ids = np.arange(len(raw.images))
+    ids = np.arange(len(raw.is_test))
     pool_ids = ids[~raw.is_test]
     start = amount(params.start, len(pool_ids))
     if start > len(pool_ids):
@@ -49,15 +51,18 @@ def prepare(
         logging.warning("prepare.start: %d first labels for %d classes: some classes start without an example", start, len(raw.classes))
     first = np.sort(split.choice(pool_ids, start, replace=False))
 
-    image_store.write(images, ids, raw.images)
-    hashes = [hashlib.sha256(raw.images[i].tobytes()).hexdigest() for i in pool_ids]
-    tables.write(pa.table([pool_ids, hashes], schema=tables.POOL), tables.POOL, pool)
+    with bar("prepare", "images", len(ids)) as advance:
+        stored = image_store.write(images, ids, raw.images, None if raw.mean else ~raw.is_test, advance)
+    hashes = np.array(stored.hashes)
+    if copies := np.isin(hashes[pool_ids], hashes[raw.is_test]).sum():
+        logging.warning("%d images of the pool are among the test images, too, to the byte", copies)
+    tables.write(pa.table([pool_ids, hashes[pool_ids]], schema=tables.POOL), tables.POOL, pool)
     labels = raw.labels if isinstance(raw.labels, np.ndarray) else np.array(raw.labels, object)
     tables.write(tables.made([pool_ids, labels[pool_ids]], tables.ORACLE), tables.ORACLE, oracle)
     tables.write(tables.made([ids[raw.is_test], labels[raw.is_test]], tables.TEST), tables.TEST, test)
     tables.write(tables.made([first, labels[first], ["init"] * start], tables.LABELED), tables.LABELED, labeled)
-    shape, classes = tuple(raw.images.shape[1:]), len(raw.classes)
-    mean, std = raw.statistics()
+    shape, classes = image_store.shape_of(raw.images), len(raw.classes)
+    mean, std = raw.statistics() if raw.mean else image_store.moments(stored.counts)
     write_json(dataset, {"task": raw.task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
 
     network = params.model.initial(classes, shape, seeding.derive(seed, "init")).to(device)
@@ -65,7 +70,8 @@ def prepare(
     companion_store.write(companions, "init", {})
     normalize = inference.Normalize(mean, std, device)
     unlabeled = np.setdiff1d(pool_ids, first)
-    passes = inference.all_logits([network], image_store.opened(images).take, unlabeled, normalize, 512 if raw.task == "classification" else 16, thin=True)
+    batch = max(8, min(512, PIXELS // (shape[1] * shape[2])))
+    passes = inference.all_logits([network], image_store.opened(images).take, unlabeled, normalize, batch, thin=True)
     for _ in output_store.write(outputs, datasets.opened(dataset).outputs, "init", passes):
         pass
 

@@ -1,5 +1,6 @@
 """Tables are checked where they are written and where they are read; broken files are said to be broken."""
 
+import io
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,8 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
+from PIL import Image
 
 from codline import images, outputs, tables
+from codline.datasets.base import Encoded
 from codline.errors import DataError
 
 SCHEMAS = {name: value for name, value in vars(tables).items() if isinstance(value, pa.Schema)}
@@ -29,6 +32,12 @@ def write_images(path: Path) -> None:
     images.write(path, np.arange(20), np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4), np.uint8))
 
 
+def write_files(path: Path) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 2, (130, 130), np.uint8) * 255).convert("1")
+    image.save(data := io.BytesIO(), "png")
+    images.write(path, np.arange(3), Encoded(3, lambda _: data.getvalue(), (1, 130, 130)))
+
+
 def write_outputs(path: Path) -> None:
     for _ in outputs.write(path, (3,), "c1", [(np.arange(9), [np.ones((9, 3), np.float32)])]):
         pass
@@ -37,6 +46,7 @@ def write_outputs(path: Path) -> None:
 READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
     "parquet": (lambda path: tables.write(labeled(), tables.LABELED, path), lambda path: tables.read(path, tables.LABELED).to_pylist()),
     "images": (write_images, lambda path: images.opened(path).take(np.arange(20))),
+    "image files": (write_files, lambda path: images.opened(path).take(np.arange(3))),
     "outputs": (write_outputs, lambda path: outputs.opened(path, (3,)).take(np.arange(9))),
 }
 each_reader = pytest.mark.parametrize(("write", "read"), READERS.values(), ids=READERS)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from codline.images import counts, moments
 from codline.params import Section
 
 
@@ -17,6 +18,7 @@ class Encoded:
     count: int
     read: Callable[[int], bytes]  # row -> a file in any format that Pillow knows
     shape: tuple[int, int, int]  # channels, height, width of every image, once it is decoded and cut to size
+    name: Callable[[int], str] = "row {}".format  # row -> what a sentence calls the file
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,10 @@ class Raw:
         return "classification" if isinstance(self.labels, np.ndarray) else "segmentation"
 
     def statistics(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel. From counts of the 256 values, so exact in any order."""
+        """Mean and standard deviation of each channel."""
         if self.mean:
             return list(self.mean), list(self.std)
-        values, moments = np.arange(256) / 255, []
-        for channel in range(self.images.shape[1]):
-            counts = np.bincount(self.images[~self.is_test, channel].reshape(-1), minlength=256)
-            mean = float(counts @ values / counts.sum())
-            moments.append((round(mean, 6), round(float(np.sqrt(counts @ (values - mean) ** 2 / counts.sum())), 6)))
-        return [mean for mean, _ in moments], [std for _, std in moments]
+        return moments(counts(self.images, ~self.is_test))
 
 
 class DatasetSpec(Section):

@@ -1,0 +1,114 @@
+"""Picture files to pixels: upright, without transparency, in grey or colour, cut to one size; several at a time."""
+
+import io
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from typing import TypeVar
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from codline.errors import DataError
+
+Shape = tuple[int, int, int]  # channels, height, width
+THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+COARSE = 2  # a photograph is decoded at no less than so many times the size wanted: a quarter of the time, and no difference to see
+GREY = {"1", "L", "La", "LA", "I", "F"}
+NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}  # Pillow knows them by name only, or would run another program
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def decoded(data: bytes, shape: Shape) -> np.ndarray:
+    """uint8 of this shape: as large as covers it, then cut to it around the centre."""
+    channels, height, width = shape
+    with readable(), opened(data) as file:
+        file.draft(None, (COARSE * max(height, width),) * 2)
+        image = upright(file)
+        plain = ImageOps.fit(opaque(image).convert("L" if channels == 1 else "RGB"), (width, height), Image.Resampling.BILINEAR)
+    pixels = np.asarray(plain)
+    return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+
+
+def inspected(data: bytes) -> Shape:
+    """Channels (1 or 3), height and width. All of it is decoded, coarsely, so that a file that breaks off is found."""
+    with readable(), opened(data) as file:
+        width, height = file.size
+        channels = 1 if file.mode in GREY or file.mode.startswith("I;16") else 3
+        file.draft(None, (256, 256))
+        drafted = file.size
+        turned = (upright(file).size == drafted[::-1]) and drafted[0] != drafted[1]
+    return channels, *((width, height) if turned else (height, width))
+
+
+class readable:  # noqa: N801 (used as a statement)
+    """Whatever Pillow's readers stumble over is one kind of mistake."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, DataError | MemoryError):
+            raise DataError(f"not an image that can be read ({said(error)})") from error
+
+
+def said(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "of no known format"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def opened(data: bytes) -> Image.Image:
+    if not data:
+        raise DataError("found 0 bytes, expected an image")
+    return Image.open(io.BytesIO(data), formats=formats())
+
+
+@cache
+def formats() -> list[str]:
+    Image.init()
+    return sorted(set(Image.OPEN) - NOT_READ)
+
+
+@cache
+def suffixes() -> frozenset[str]:
+    """How the names of picture files end."""
+    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in formats())
+
+
+def upright(file: Image.Image) -> Image.Image:
+    file.load()
+    with suppress(Exception):  # a camera's broken note about itself is no reason to refuse its picture
+        return ImageOps.exif_transpose(file)
+    return file
+
+
+def opaque(image: Image.Image) -> Image.Image:
+    """Eight bits a channel, transparency laid on white."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return eight_bits(image)
+    if not image.has_transparency_data:
+        return image
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+
+
+def eight_bits(image: Image.Image) -> Image.Image:
+    """Whole numbers are taken for sixteen bits, floats for shares of one, or for 0 to 255 where they are larger."""
+    values = np.asarray(image).astype(np.float64)
+    scale = 1 / 256 if image.mode != "F" else 255 if values.max(initial=0) <= 1 else 1
+    return Image.fromarray(np.clip(np.nan_to_num(values) * scale, 0, 255).astype(np.uint8))
+
+
+def ahead(pool: ThreadPoolExecutor, function: Callable[[T], R], values: Iterable[T], window: int = 4 * THREADS) -> Iterator[R]:
+    """As map, in order, but with at most `window` values drawn and not yet handed out, so that memory stays bounded."""
+    waiting: deque[Future[R]] = deque()
+    for value in values:
+        waiting.append(pool.submit(function, value))
+        if len(waiting) >= window:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

@@ -1,0 +1,136 @@
+"""Any picture file becomes upright pixels of the shape asked for, whatever its mode; what cannot be read is said in one sentence."""
+
+import io
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from codline.decoding import ahead, decoded, inspected, suffixes
+from codline.errors import DataError
+
+RED_LEFT = np.zeros((20, 40, 3), np.uint8)
+RED_LEFT[:, :20, 0] = 255
+
+
+def file(image: Image.Image, kind: str = "png", **options: object) -> bytes:
+    kept = io.BytesIO()
+    image.save(kept, kind, **options)
+    return kept.getvalue()
+
+
+def turned(orientation: int) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return file(Image.fromarray(RED_LEFT), exif=exif)
+
+
+def test_an_image_of_the_right_size_keeps_its_pixels() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 40, 3), np.uint8)
+    assert np.array_equal(decoded(file(Image.fromarray(pixels)), (3, 20, 40)), pixels.transpose(2, 0, 1))
+
+
+def test_an_image_is_scaled_until_it_covers_the_shape_and_cut_around_its_centre() -> None:
+    stripes = np.repeat([[0, 255, 255, 0]], 10, axis=0).repeat(10, axis=1).astype(np.uint8)
+    found = decoded(file(Image.fromarray(stripes)), (1, 20, 40))  # 10x40 covers 20x40 as 20x80, of which the middle is white
+    assert found.shape == (1, 20, 40)
+    assert (found[:, :, 1:-1] == 255).all()
+
+
+def test_a_photograph_taken_sideways_stands_upright() -> None:
+    assert inspected(turned(6)) == (3, 40, 20)
+    upright = decoded(turned(6), (3, 40, 20))  # 6: turned to the left when taken, so the left side is up
+    assert (upright[0, :20] == 255).all()
+    assert (upright[0, 20:] == 0).all()
+    assert inspected(turned(3)) == inspected(turned(1)) == (3, 20, 40)
+    assert (decoded(turned(3), (3, 20, 40))[0, :, 20:] == 255).all()
+
+
+def test_a_broken_note_of_the_camera_does_not_cost_its_picture() -> None:
+    data = file(Image.fromarray(RED_LEFT), "jpeg", exif=b"Exif\x00\x00XX*\x00nonsense")
+    assert decoded(data, (3, 20, 40)).shape == (3, 20, 40)
+
+
+DEEP = np.full((12, 12), 0x8040, np.uint16)
+MODES = {
+    "bilevel": (Image.new("1", (12, 12), 1), "png", 1, (255, 255, 255)),
+    "grey": (Image.new("L", (12, 12), 77), "png", 1, (77, 77, 77)),
+    "grey and alpha": (Image.new("LA", (12, 12), (0, 0)), "png", 1, (255, 255, 255)),
+    "palette": (Image.new("RGB", (12, 12), (10, 200, 30)).quantize(4), "png", 3, (10, 200, 30)),
+    "alpha": (Image.new("RGBA", (12, 12), (255, 0, 0, 0)), "png", 3, (255, 255, 255)),
+    "half alpha": (Image.new("RGBA", (12, 12), (255, 0, 0, 51)), "png", 3, (255, 204, 204)),
+    "sixteen bits": (Image.fromarray(DEEP), "png", 1, (128, 128, 128)),
+    "sixteen bits in TIFF": (Image.fromarray(DEEP), "tiff", 1, (128, 128, 128)),
+    "floats up to one": (Image.fromarray(np.full((12, 12), 0.5, np.float32)), "tiff", 1, (127, 127, 127)),
+    "print colours": (Image.new("CMYK", (12, 12), (0, 255, 255, 0)), "tiff", 3, (255, 0, 0)),
+}
+
+
+@pytest.mark.parametrize(("image", "kind", "channels", "colour"), MODES.values(), ids=list(MODES))
+def test_every_mode_becomes_colour_or_grey(image: Image.Image, kind: str, channels: int, colour: tuple[int, int, int]) -> None:
+    data = file(image, kind)
+    assert inspected(data) == (channels, 12, 12)
+    assert decoded(data, (3, 12, 12))[:, 5, 5].tolist() == list(colour)
+    grey = int(Image.new("RGB", (1, 1), colour).convert("L").tobytes()[0])
+    assert decoded(data, (1, 12, 12))[:, 5, 5].tolist() == [grey]
+
+
+def test_a_transparent_colour_of_a_palette_is_laid_on_white() -> None:
+    image = Image.new("P", (12, 12), 0)
+    image.putpalette([0, 0, 0, 255, 0, 0])
+    assert decoded(file(image, transparency=0), (3, 12, 12))[:, 5, 5].tolist() == [255, 255, 255]
+
+
+def test_a_large_photograph_decoded_coarsely_looks_the_same() -> None:
+    rng = np.random.default_rng(0)
+    smooth = Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)).resize((3000, 2000), Image.Resampling.BICUBIC)
+    exact = np.asarray(smooth.crop((500, 0, 2500, 2000)).resize((64, 64), Image.Resampling.BILINEAR), np.int16).transpose(2, 0, 1)
+    found = decoded(file(smooth, "jpeg", quality=95), (3, 64, 64))
+    assert inspected(file(smooth, "jpeg")) == (3, 2000, 3000)
+    assert np.abs(found - exact).mean() < 2
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "gif", "bmp", "tiff", "webp"])
+def test_a_file_that_breaks_off_is_refused(kind: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    data = file(Image.fromarray(pixels), kind)
+    assert inspected(data) == (3, 64, 64)
+    for read in (inspected, lambda some: decoded(some, (3, 64, 64))):
+        with pytest.raises(DataError, match=r"^not an image that can be read \(.+\)$"):
+            read(data[: len(data) * 2 // 3])
+
+
+@pytest.mark.parametrize(("data", "sentence"), [(b"", "found 0 bytes, expected an image"), (b"hello", "not an image that can be read (of no known format)")])
+def test_what_is_no_picture_is_refused(data: bytes, sentence: str) -> None:
+    with pytest.raises(DataError) as refused:
+        decoded(data, (3, 8, 8))
+    assert str(refused.value) == sentence
+
+
+def test_files_that_would_run_another_program_are_no_pictures() -> None:
+    assert {".jpg", ".jpeg", ".png", ".webp", ".tif", ".gif", ".bmp"} <= suffixes()
+    assert not suffixes() & {".eps", ".ps", ".mpg", ".pdf", ".h5", ".txt"}
+    with pytest.raises(DataError, match="of no known format"):
+        decoded(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n", (3, 8, 8))
+
+
+def test_work_ahead_comes_in_order_and_draws_no_more_than_its_window() -> None:
+    drawn, handed_out, worst, lock = 0, 0, 0, threading.Lock()
+
+    def values() -> Iterator[int]:
+        nonlocal drawn, worst
+        for value in range(100):
+            with lock:
+                drawn += 1
+                worst = max(worst, drawn - handed_out)
+            yield value
+
+    with ThreadPoolExecutor(3) as pool:
+        for wanted, found in enumerate(ahead(pool, lambda value: value * 2, values(), window=5)):
+            assert found == 2 * wanted
+            handed_out += 1
+    assert handed_out == 100
+    assert worst == 5
