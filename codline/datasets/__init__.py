@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from codline.datasets.digits import Digits
+from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
 
-AnyDataset = Annotated[Digits | Parquet, Field(discriminator="name")]
+AnyDataset = Annotated[Digits | Folder | Parquet, Field(discriminator="name")]

@@ -1,5 +1,6 @@
 """What every dataset promises: bytes, labels within the classes, a split that follows from the seed, and statistics that are right."""
 
+import dataclasses
 import io
 from pathlib import Path
 
@@ -11,21 +12,33 @@ from PIL import Image
 
 from codline.datasets.base import DatasetSpec, Raw
 from codline.datasets.digits import Digits
+from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
 from codline.families import members
+from codline.images import each
 from tests.families import spelled, variants
 
 each_dataset = pytest.mark.parametrize(
-    "spec", [*variants("datasets"), Parquet], ids=lambda spec: "parquet" if spec is Parquet else spelled(spec), indirect=True
+    "spec", [*variants("datasets"), Parquet, Folder], ids=lambda spec: spec.__name__.lower() if isinstance(spec, type) else spelled(spec), indirect=True
 )
 
 
 @pytest.fixture
 def spec(request: pytest.FixtureRequest, tmp_path: Path) -> DatasetSpec:
-    return example(tmp_path) if request.param is Parquet else request.param
+    examples = {Parquet: in_parquet, Folder: in_folder}
+    return examples[request.param](tmp_path) if isinstance(request.param, type) else request.param
 
 
-def example(folder: Path) -> Parquet:
+def in_folder(folder: Path) -> Folder:
+    """Digits as PNG files in a folder per class."""
+    raw = Digits().load(np.random.default_rng(0))
+    for row, image in enumerate(raw.images[:300]):
+        (folder / str(raw.labels[row])).mkdir(exist_ok=True)
+        Image.fromarray(image[0]).save(folder / str(raw.labels[row]) / f"{row}.png")
+    return Folder(path=str(folder))
+
+
+def in_parquet(folder: Path) -> Parquet:
     """Digits as PNG files in two Parquet files."""
     raw = Digits().load(np.random.default_rng(0))
     for name, rows in {"train": ~raw.is_test, "test": raw.is_test}.items():
@@ -39,7 +52,9 @@ def example(folder: Path) -> Parquet:
 
 
 def loaded(spec: DatasetSpec, seed: int = 0) -> Raw:
-    return spec.load(np.random.default_rng(seed))
+    """Decoded, where it gives files."""
+    raw = spec.load(np.random.default_rng(seed))
+    return raw if isinstance(raw.images, np.ndarray) else dataclasses.replace(raw, images=np.stack([pixels for _, pixels in each(raw.images)]))
 
 
 @pytest.mark.parametrize("kind", members("datasets"))
