@@ -129,6 +129,12 @@ def status() -> None:
     display.status(workspace.stale())
 
 
+@app.command(epilog="Example: codline query c1, then write labels into the csv that it names, and codline run")
+def query(cycle: Annotated[str, typer.Argument(help="A cycle that has asked.")]) -> None:
+    """Lay out what a cycle asks for: pictures to look at and, where people answer, rows to fill in."""
+    elsewhere("codline.asking", cycle)
+
+
 @app.command(epilog="Example: codline serve, then elsewhere: prefect deployment run campaign/local --watch")
 def serve() -> None:
     """Serve the flows from this directory: a Prefect server, and campaign/local and cycle/local to run by hand, from the page or on a schedule."""

@@ -53,6 +53,9 @@ def diagnose(
     facts, beside = datasets.opened(dataset), companion_store.read(companions)
     table = tables.read(scores, tables.SCORES)
     ids, wanted = table["id"].to_numpy(), table["score"].to_numpy()
+    if not np.isin(ids, ids_of(oracle, tables.ORACLE)).all():  # people are asked, because nobody knows
+        write_json(diagnostics, {"spearman": None})
+        return
     ours, before = (output_store.opened(path, facts.outputs) for path in (outputs, previous))
     seen = hindsight.looked_back(ids, looked_up(ids, oracle, tables.ORACLE), ours, before, len(facts.classes), params.batch_size)
     seen.rivals["random"] = seeding.stream(seed, "selection", cycle).random(len(ids))  # what it would have asked in score

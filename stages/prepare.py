@@ -44,12 +44,17 @@ def prepare(
     raw = params.dataset.load(split)
     ids = np.arange(len(raw.is_test))
     pool_ids = ids[~raw.is_test]
+    known = pool_ids[raw.labels[pool_ids] >= 0]
     start = amount(params.start, len(pool_ids))
-    if start > len(pool_ids):
-        raise UserError(f"params.yaml: prepare.start: found {start}, but the pool has only {len(pool_ids)} images")
+    if start > len(known):
+        raise UserError(
+            f"params.yaml: prepare.start: found {start}, but the pool has only {len(known)} images{'' if len(known) == len(pool_ids) else ' with a label'}"
+        )
+    if unknown := len(pool_ids) - len(known):
+        logging.warning("%d of %d images of the pool have no label: annotate.annotator={name: people, answers: answers.csv}", unknown, len(pool_ids))
     if start < len(raw.classes):
         logging.warning("prepare.start: %d first labels for %d classes: some classes start without an example", start, len(raw.classes))
-    first = np.sort(split.choice(pool_ids, start, replace=False))
+    first = np.sort(split.choice(known, start, replace=False))
 
     with bar("prepare", "images", len(ids)) as advance:
         stored = image_store.write(images, ids, raw.images, None if raw.mean else ~raw.is_test, advance)
@@ -58,7 +63,7 @@ def prepare(
         logging.warning("%d images of the pool are among the test images, too, to the byte", copies)
     tables.write(pa.table([pool_ids, hashes[pool_ids]], schema=tables.POOL), tables.POOL, pool)
     labels = raw.labels if isinstance(raw.labels, np.ndarray) else np.array(raw.labels, object)
-    tables.write(tables.made([pool_ids, labels[pool_ids]], tables.ORACLE), tables.ORACLE, oracle)
+    tables.write(tables.made([known, labels[known]], tables.ORACLE), tables.ORACLE, oracle)
     tables.write(tables.made([ids[raw.is_test], labels[raw.is_test]], tables.TEST), tables.TEST, test)
     tables.write(tables.made([first, labels[first], ["init"] * start], tables.LABELED), tables.LABELED, labeled)
     shape, classes = image_store.shape_of(raw.images), len(raw.classes)

@@ -50,7 +50,7 @@ def finished(folder: Path, classes: list[str]) -> page.Cycle:
     metrics = page.opened(folder / "metrics.json", page.Metrics)
     if list(metrics.per_class_accuracy) != classes:
         raise DataError(f"{folder / 'metrics.json'}: found classes {', '.join(metrics.per_class_accuracy)}, expected {', '.join(classes)}")
-    known = (folder / "diagnostics.json").exists()
+    known = (folder / "diagnostics.json").exists() and "mean_loss" in read_json(folder / "diagnostics.json")
     diagnostics = page.opened(folder / "diagnostics.json", page.Diagnostics) if known else None
     training = tables.read_csv(folder / "training.csv", tables.TRAINING)
     losses = {"task loss": training["task_loss"].to_numpy(), "unsupervised loss": training["unsupervised_loss"].to_numpy()}

@@ -1,11 +1,14 @@
-"""annotate: the simulated annotator answers from the oracle, errs on its own random stream, and counts what it was asked."""
+"""annotate: the simulated annotator answers from the oracle, errs on its own random stream, and counts what it was asked; people write a csv."""
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
-from codline import tables
-from codline.errors import DataError
+from codline import asking, images, tables
+from codline.errors import DataError, UserError
 from tests.workspace import Workspace
 
 
@@ -56,3 +59,80 @@ def test_an_oracle_that_does_not_know_the_image_is_refused(workspace: Workspace)
     tables.write(table.filter([i != asked[0] for i in table["id"].to_pylist()]), tables.ORACLE, path)
     with pytest.raises(DataError, match=f"data/oracle.parquet: has no label for id {asked[0]}$"):
         workspace.run("annotate", "c1")
+
+
+@pytest.fixture
+def waiting(workspace: Workspace) -> Workspace:
+    """People are asked, and have answered nothing."""
+    workspace.change(**{"annotate.annotator": {"name": "people", "answers": "answers.csv"}})
+    workspace.path("annotate", "annotations", "c1").unlink()
+    return workspace
+
+
+def query(workspace: Workspace) -> list[int]:
+    found: list[int] = tables.read(workspace.path("annotate", "query", "c1"), tables.QUERY)["id"].to_pylist()
+    return found
+
+
+def refusal(workspace: Workspace) -> str:
+    with pytest.raises(DataError) as refused:
+        workspace.run("annotate", "c1")
+    assert not workspace.path("annotate", "annotations", "c1").exists()
+    return str(refused.value)
+
+
+def test_people_are_waited_for_and_their_answers_taken(waiting: Workspace) -> None:
+    asked, known = query(waiting), truth(waiting)
+    waiting.path("annotate", "oracle", "c1").write_bytes(b"nobody knows")
+    how = "`codline query c1` shows them and lists them in answers.csv: write the labels there, and run again"
+    assert refusal(waiting) == f"answers.csv: {len(asked)} of the {len(asked)} images asked for have no label yet; {how}"
+    said = asking.lay_out(waiting.wiring, "c1")
+    assert said.startswith(
+        f"{len(asked)} images are in queries/c1, named by their ids. {len(asked)} of them have no label yet: write it behind the id in answers"
+    )
+    assert Path("answers.csv").read_text() == "\n".join(["id,label", *(f"{i}," for i in asked)]) + "\n"
+    Path("answers.csv").write_text("\n".join(["id,label", *(f"{i}, {known[i]}" for i in asked[:-1])]))
+    assert refusal(waiting).startswith(f"answers.csv: 1 of the {len(asked)} images")
+    assert " 1 of them have no label yet: write it behind the id in answers.csv (one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)" in asking.lay_out(waiting.wiring, "c1")
+    with Path("answers.csv").open("a") as file:
+        file.write(f"{asked[-1]},{known[asked[-1]]}\n")
+    waiting.run("annotate", "c1")
+    assert answers(waiting) == {i: known[i] for i in asked}
+    assert cost(waiting) == {"asked": len(asked), "answered": len(asked), "wrong": 0}
+
+
+def test_a_query_is_laid_out_as_pictures_named_by_id(waiting: Workspace) -> None:
+    asking.lay_out(waiting.wiring, "c1")
+    store = images.opened(waiting.path("score", "images", "c1"))
+    assert sorted(int(path.stem) for path in Path("queries/c1").iterdir()) == sorted(query(waiting))
+    for i in query(waiting)[:3]:
+        assert np.array_equal(np.asarray(Image.open(f"queries/c1/{i}.png")), store.take(np.array([i]))[0, 0])
+
+
+def test_laying_out_keeps_what_people_have_written(waiting: Workspace) -> None:
+    asked = query(waiting)
+    before = f"\ufeffLabel,who,ID\n7,Ann,{asked[0]}\n,,{asked[1]}"
+    Path("answers.csv").write_text(before, encoding="utf-8")
+    for _ in range(2):
+        asking.lay_out(waiting.wiring, "c1")
+        assert Path("answers.csv").read_text(encoding="utf-8") == "\n".join([before, *(f",,{i}" for i in asked[2:])]) + "\n"
+
+
+def test_without_people_a_query_can_still_be_looked_at(workspace: Workspace) -> None:
+    assert asking.lay_out(workspace.wiring, "c1") == f"{len(query(workspace))} images are in queries/c1, named by their ids."
+    assert not Path("answers.csv").exists()
+    with pytest.raises(UserError, match=r"cycle: found 'c9'; did you mean c2 or c1\?$"):
+        asking.lay_out(workspace.wiring, "c9")
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ("1,3\n1,4", "line 3: 1 is labelled 4, further up 3; expected one label"),
+        ("one,3", "line 2: found the id 'one', expected a number"),
+        ("1,three", "line 2: found the label 'three'; expected one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+    ],
+)
+def test_answers_that_make_no_sense_are_refused(waiting: Workspace, rows: str, sentence: str) -> None:
+    Path("answers.csv").write_text(f"id,label\n{rows}\n")
+    assert refusal(waiting) == f"answers.csv: {sentence}"

@@ -3,11 +3,14 @@
 import hashlib
 import json
 import logging
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from codline import images, tables
+from codline import images, params, tables
 from codline.errors import UserError
 from tests.workspace import Workspace
 
@@ -90,3 +93,50 @@ def test_a_pool_that_is_all_labelled_leaves_nothing_to_ask_for(workspace: Worksp
         workspace.run(name, None if name == "prepare" else "c1")
     with pytest.raises(UserError, match="but only 0 of the pool are unlabelled"):
         workspace.run("select", "c1")
+
+
+@pytest.fixture
+def half_labeled(workspace: Workspace) -> Workspace:
+    """Twelve photographs of two classes, and twelve that nobody has looked at."""
+    rng = np.random.default_rng(0)
+    for row in range(24):
+        path = Path("photos") / (f"{'ab'[row % 2]}/{row}.png" if row < 12 else f"{row}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8)).save(path)
+    workspace.change(**{"prepare.dataset": {"name": "folder", "path": "photos", "test": 0.25}, "prepare.start": 5})
+    return workspace
+
+
+def test_first_labels_are_drawn_among_those_that_are_known(half_labeled: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    half_labeled.run("prepare")
+    assert caplog.messages == ["12 of 21 images of the pool have no label: annotate.annotator={name: people, answers: answers.csv}"]
+    assert (len(ids(half_labeled, "pool")), len(ids(half_labeled, "oracle")), len(ids(half_labeled, "test"))) == (21, 9, 3)
+    assert ids(half_labeled, "labeled") < ids(half_labeled, "oracle") < ids(half_labeled, "pool")
+    first = tables.read(half_labeled.path("prepare", "labeled"), tables.LABELED)["label"].to_pylist()
+    assert set(first) <= {0, 1}
+    half_labeled.change(**{"prepare.start": 10})
+    with pytest.raises(UserError, match=r"prepare.start: found 10, but the pool has only 9 images with a label$"):
+        half_labeled.run("prepare")
+
+
+def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: Workspace) -> None:
+    half_labeled.change(**{"select.budget": 3, "annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.chain(2))
+    shutil.rmtree("cycles")
+    Path("answers.csv").write_text("\n".join(["id,label", *(f"{i},{'ab'[i % 2]}" for i in range(24))]))
+    for name in half_labeled.wiring.names():
+        stage, _, cycle = name.partition("@")
+        half_labeled.run(stage, cycle or None)
+    assert json.loads(half_labeled.path("diagnose", "diagnostics", "c1").read_text()) == {"spearman": None}
+    assert json.loads(half_labeled.path("evaluate", "metrics", "c2").read_text())["labels"] == 8
+    assert (half_labeled.path("report", "report") / "index.html").exists()
+
+
+def test_images_that_are_in_the_pool_and_for_testing_are_counted(half_labeled: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree("photos")
+    for split in ("train", "test"):
+        for kind in "ab":
+            Path("photos", split, kind).mkdir(parents=True)
+            Image.new("RGB", (9, 9), "red" if kind == "a" else ("green" if split == "test" else "blue")).save(Path("photos", split, kind, "1.png"))
+    half_labeled.change(**{"prepare.dataset": {"name": "folder", "path": "photos"}, "prepare.start": 2})
+    half_labeled.run("prepare")
+    assert caplog.messages == ["1 images of the pool are among the test images, too, to the byte"]

@@ -2,10 +2,19 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from codline.params import Section
+
+
+@dataclass(frozen=True)
+class Question:
+    cycle: str
+    ids: np.ndarray
+    truth: np.ndarray  # one per id; none for an annotator who does not know it
+    classes: list[str]
 
 
 @dataclass(frozen=True)
@@ -15,8 +24,10 @@ class Answers:
 
 
 class Annotator(Section):
+    knows_truth: ClassVar[bool] = True
+
     name: str
 
     @abstractmethod
-    def answer(self, truth: np.ndarray, classes: int, rng: np.random.Generator) -> Answers:
-        """Label images whose true labels are `truth`; `rng` decides the mistakes."""
+    def answer(self, question: Question, rng: np.random.Generator) -> Answers:
+        """Label the images; `rng` decides the mistakes."""

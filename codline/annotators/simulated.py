@@ -6,14 +6,15 @@ import numpy as np
 from pydantic import Field
 
 from codline import masks
-from codline.annotators.base import Annotator, Answers
+from codline.annotators.base import Annotator, Answers, Question
 
 
 class Simulated(Annotator):
     name: Literal["simulated"] = "simulated"
     noise: float = Field(default=0.0, ge=0, le=1)
 
-    def answer(self, truth: np.ndarray, classes: int, rng: np.random.Generator) -> Answers:
+    def answer(self, question: Question, rng: np.random.Generator) -> Answers:
+        truth, classes = question.truth, len(question.classes)
         if truth.dtype == object:
             return Answers(*self.painted(truth, classes, rng))
         mistaken = rng.random(len(truth)) < self.noise

@@ -1,6 +1,5 @@
 """Your own images: a folder with one folder per class, or with a labels.csv; any format, any size, some of them without a label."""
 
-import csv
 import logging
 import os
 from collections import Counter
@@ -17,6 +16,7 @@ from codline import scratch
 from codline.datasets.base import DatasetSpec, Encoded, Raw
 from codline.decoding import THREADS, Shape, ahead, inspected, suffixes
 from codline.errors import DataError
+from codline.handwritten import read
 from codline.images import HEARD, LARGEST
 from codline.progress import bar
 
@@ -209,7 +209,7 @@ def in_sheet(root: Path, sheet: Path, files: list[str]) -> list[Picture]:
     """Labels from a csv; images that it does not list have none."""
     rows: dict[str, Picture] = {}
     everything = set(files)
-    for line, row in read(sheet):
+    for line, row in read(sheet, "file", "label"):
         file, label = spelled(root, row["file"]), row["label"] or None
         if file not in everything:
             raise DataError(f"{sheet}: line {line}: {row['file']!r} is not in {root}")
@@ -229,24 +229,6 @@ def spelled(root: Path, file: str) -> str:
     if path.is_absolute():
         return Path(os.path.relpath(path, root.absolute())).as_posix()
     return (path if (root / path).exists() or not path.is_relative_to(root) else path.relative_to(root)).as_posix()
-
-
-def read(sheet: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a csv, each with its line."""
-    try:
-        with sheet.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file)
-            columns = [name.strip().lower() for name in next(rows, [])]
-            if not {"file", "label"} <= set(columns):
-                raise DataError(f"{sheet}: found the columns {', '.join(columns) or 'of an empty file'}, expected file and label, with a comma between them")
-            for row in rows:
-                cells = dict.fromkeys(columns, "") | dict(zip(columns, (cell.strip() for cell in row), strict=False))
-                if cells["file"]:
-                    yield rows.line_num, cells
-    except UnicodeDecodeError as error:
-        raise DataError(f"{sheet}: not UTF-8 ({error.reason} at byte {error.start}); save it as CSV UTF-8") from error
-    except (csv.Error, OSError) as error:
-        raise DataError(f"{sheet}: cannot be read ({error.strerror if isinstance(error, OSError) else error})") from error
 
 
 def named(root: Path, sheet: Path | None, pictures: list[Picture]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from codline.annotators.base import Annotator, Answers
+from codline.annotators.base import Annotator, Answers, Question
 from codline.families import members
 from tests.families import spelled, variants
 
@@ -18,7 +18,8 @@ def with_noise(kind: type[Annotator], noise: float) -> Annotator:
 
 
 def answers(annotator: Annotator, truth: list[int], classes: int) -> Answers:
-    return annotator.answer(np.array(truth, np.int32), classes, np.random.default_rng(5))
+    question = Question("c1", np.arange(len(truth)), np.array(truth, np.int32), [str(number) for number in range(classes)])
+    return annotator.answer(question, np.random.default_rng(5))
 
 
 @pytest.mark.parametrize("kind", members("annotators"))
