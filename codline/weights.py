@@ -45,7 +45,7 @@ def load_network(path: Path, *, classes: int, shape: tuple[int, ...]) -> tuple[N
         raise DataError(f"{path}: not a model that codline wrote, or corrupt ({' '.join(str(error).split())})") from error
     if (card.classes, card.shape) != (classes, shape):
         raise DataError(f"{path}: a model for {card.classes} classes and images of {card.shape}, but the dataset has {classes} classes and images of {shape}")
-    network = spec.initial(classes, shape, seed=0)
+    network = spec.drawn(classes, shape, seed=0)
     try:
         network.load_state_dict(tensors)
     except RuntimeError as error:

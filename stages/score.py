@@ -67,7 +67,7 @@ def score(
     kept = output_store.opened(previous, facts.outputs)
     first_cycle, recomputed = before.cycle == "init", params.previous == "recomputed"
     needs = params.strategy.needs(first_cycle)
-    untrained = partial(card.spec.initial, classes, shape, seeding.derive(seed, "independent"))
+    untrained = partial(card.spec.drawn, classes, shape, seeding.derive(seed, "independent"))
     others = scoring.networks(needs if recomputed else needs - {"previous"}, companion_store.read(companions), last, untrained)
     ids = unlabeled(pool, labeled)
     chosen = scoring.subset(ids, params.subset, seeding.stream(seed, "subset", cycle))

@@ -46,14 +46,13 @@ def train(
         inference.Normalize(facts.mean, facts.std, device),
     )
     network, before = weights.load_network(previous, classes=len(facts.classes), shape=facts.shape)
-    untrained = partial(before.spec.initial, before.classes, before.shape)
     beside = Beside(
         previous=copy.deepcopy(network) if before.cycle != "init" else None,
-        independent=partial(untrained, seeding.derive(seed, "independent")),
+        independent=partial(before.spec.drawn, before.classes, before.shape, seeding.derive(seed, "independent")),
         kept=companion_store.of_objective(companion_store.read(kept)),
     )
     if params.start_from == "fresh":
-        network = untrained(seeding.derive(seed, "init"))
+        network = before.spec.initial(before.classes, before.shape, seeding.derive(seed, "init"))
     saved = checkpoints.Checkpoint([dataset, pool, labeled, previous, kept], params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
 
     with bar(f"train@{cycle}", "epochs", params.epochs) as advance:

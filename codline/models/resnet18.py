@@ -22,7 +22,7 @@ class ResNet18(ModelSpec):
         for module in body.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-        return Network(body, nn.Linear(widths[-1], classes))
+        return Network(body, nn.Linear(widths[-1], classes), stages=tuple(layers))
 
 
 def layer(inputs: int, outputs: int, stride: int) -> nn.Module:

@@ -23,7 +23,7 @@ class SmallCnn(ModelSpec):
             nn.AdaptiveAvgPool2d(2),
             nn.Flatten(),
         )
-        return Network(body, nn.Linear(16 * w, classes))
+        return Network(body, nn.Linear(16 * w, classes), stages=("2", "5", "9", "12"))
 
 
 def layer(inputs: int, outputs: int) -> list[nn.Module]:
