@@ -18,8 +18,9 @@ CHOSEN_BY = {
 
 
 def variants(family: str) -> list[Any]:
-    """Every member with every value of its multiple-choice parameters; not those that say nothing without files of the user's."""
-    return [kind(**choice) for kind in members(family) if not any(f.is_required() for f in kind.model_fields.values()) for choice in choices(kind)]
+    """Every member with every value of its multiple-choice parameters; not those that need files of the user's, or a download."""
+    found = [kind(**choice) for kind in members(family) if not any(f.is_required() for f in kind.model_fields.values()) for choice in choices(kind)]
+    return [member for member in found if getattr(member, "weights", None) in (None, "none")]
 
 
 def choices(kind: type[BaseModel]) -> list[dict[str, Any]]:

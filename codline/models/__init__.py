@@ -4,7 +4,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from codline.models.drn_d_22 import DrnD22
 from codline.models.resnet18 import ResNet18
+from codline.models.resnet18_224 import ResNet18At224
 from codline.models.small_cnn import SmallCnn
+from codline.models.small_unet import SmallUnet
 
-AnyModel = Annotated[SmallCnn | ResNet18, Field(discriminator="name")]
+AnyModel = Annotated[SmallCnn | ResNet18 | ResNet18At224 | SmallUnet | DrnD22, Field(discriminator="name")]

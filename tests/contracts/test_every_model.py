@@ -20,6 +20,17 @@ def images(count: int = 8) -> torch.Tensor:
     return torch.randn((count, *SHAPE), generator=torch.Generator().manual_seed(0))
 
 
+def wanted(logits: torch.Tensor) -> torch.Tensor:
+    """A class per image; of segmentation, the same one all over it."""
+    labels = torch.arange(8) % CLASSES
+    return labels if logits.ndim == 2 else labels[:, None, None].expand(-1, *logits.shape[2:])
+
+
+def loss_of(network: Network) -> torch.Tensor:
+    logits = network(images())
+    return functional.cross_entropy(logits, wanted(logits))
+
+
 def same(one: nn.Module, other: nn.Module) -> bool:
     ours, theirs = one.state_dict(), other.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[key], theirs[key]) for key in ours)
@@ -31,14 +42,46 @@ def test_a_model_is_named_like_its_file(kind: type[ModelSpec]) -> None:
 
 
 @each_model
-@pytest.mark.parametrize("shape", [SHAPE, (3, 32, 32)], ids=str)
-def test_logits_are_one_per_image_and_class(spec: ModelSpec, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [SHAPE, (3, 32, 32), (4, 29, 19)], ids=str)
+def test_logits_are_one_per_image_and_class_and_of_segmentation_per_pixel(spec: ModelSpec, shape: tuple[int, ...]) -> None:
     network = spec.initial(CLASSES, shape, seed=0).eval()
-    batch = torch.zeros((2, *shape))
+    batch = torch.randn((2, *shape))
     features = network.body(batch)
-    assert network(batch).shape == (2, CLASSES)
-    assert features.shape == (2, network.head.in_features)
+    assert network(batch).shape == ((2, CLASSES, *shape[1:]) if spec.task == "segmentation" else (2, CLASSES))
+    assert features.ndim == (4 if spec.task == "segmentation" else 2)
     assert torch.equal(network(batch), network.head(features))
+
+
+@each_model
+def test_one_pass_gives_the_stages_outputs_with_features_and_logits(spec: ModelSpec) -> None:
+    network = spec.initial(CLASSES, (3, 32, 32), seed=0).eval()
+    batch = torch.randn((2, 3, 32, 32))
+    stages, features, logits = network.staged(batch)
+    assert len(stages) == len(network.stages) >= 3
+    assert all(output.ndim == 4 and len(output) == 2 for output in stages)
+    sides = [output.shape[2] for output in stages]
+    coarsest = sides.index(min(sides))
+    assert sides[:coarsest] == sorted(sides[:coarsest], reverse=True)
+    assert torch.equal(features, network.body(batch))
+    assert torch.equal(logits, network(batch))
+
+
+@each_model
+def test_a_loss_on_a_stage_s_output_reaches_the_body_and_no_hook_stays(spec: ModelSpec) -> None:
+    network = spec.initial(CLASSES, SHAPE, seed=0)
+    sum(output.square().mean() for output in network.staged(images())[0]).backward()
+    assert all(parameter.grad is None for parameter in network.head.parameters())
+    assert next(network.body.parameters()).grad is not None
+    assert not any(module._forward_hooks for module in network.modules())
+
+
+@each_model
+def test_a_step_is_the_same_to_the_bit_where_only_exact_operations_are_allowed(spec: ModelSpec) -> None:
+    assert torch.get_deterministic_debug_mode() == 2
+    one, again = (spec.initial(CLASSES, SHAPE, seed=0) for _ in range(2))
+    for network in (one, again):
+        loss_of(network).backward()
+    assert all(torch.equal(ours.grad, theirs.grad) for ours, theirs in zip(one.parameters(), again.parameters(), strict=True))
 
 
 @each_model
@@ -58,16 +101,16 @@ def test_drawing_weights_leaves_the_global_stream_alone(spec: ModelSpec) -> None
 @each_model
 def test_eight_images_are_learnt_by_heart(spec: ModelSpec) -> None:
     network = spec.initial(CLASSES, SHAPE, seed=0).train()
-    labels = torch.arange(8) % CLASSES
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
     for _ in range(30):
-        loss = functional.cross_entropy(network(images()), labels)
+        loss = loss_of(network)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         if loss < 0.05:
             break
-    assert (network(images()).argmax(1) == labels).all()
+    logits = network(images())
+    assert (logits.argmax(1) == wanted(logits)).all()
     assert loss < 0.1
 
 
