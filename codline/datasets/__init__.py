@@ -7,5 +7,6 @@ from pydantic import Field
 from codline.datasets.digits import Digits
 from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
+from codline.datasets.streets import Streets
 
-AnyDataset = Annotated[Digits | Folder | Parquet, Field(discriminator="name")]
+AnyDataset = Annotated[Digits | Folder | Parquet | Streets, Field(discriminator="name")]
