@@ -42,9 +42,13 @@ def prepare(
     device = configure(compute)
     split = seeding.stream(seed, "split")
     raw = params.dataset.load(split)
+    if params.model.task != raw.task:
+        raise UserError(
+            f"params.yaml: prepare.model.name: found {params.model.name!r}, a model for {params.model.task}; {params.dataset.name} is for {raw.task}"
+        )
     ids = np.arange(len(raw.is_test))
     pool_ids = ids[~raw.is_test]
-    known = pool_ids[raw.labels[pool_ids] >= 0]
+    known = ids[~raw.is_test & raw.known]
     start = amount(params.start, len(pool_ids))
     if start > len(known):
         raise UserError(
@@ -62,10 +66,9 @@ def prepare(
     if copies := np.isin(hashes[pool_ids], hashes[raw.is_test]).sum():
         logging.warning("%d images of the pool are among the test images, too, to the byte", copies)
     tables.write(pa.table([pool_ids, hashes[pool_ids]], schema=tables.POOL), tables.POOL, pool)
-    labels = raw.labels if isinstance(raw.labels, np.ndarray) else np.array(raw.labels, object)
-    tables.write(tables.made([known, labels[known]], tables.ORACLE), tables.ORACLE, oracle)
-    tables.write(tables.made([ids[raw.is_test], labels[raw.is_test]], tables.TEST), tables.TEST, test)
-    tables.write(tables.made([first, labels[first], ["init"] * start], tables.LABELED), tables.LABELED, labeled)
+    tables.write(tables.made([known, raw.cells[known]], tables.ORACLE), tables.ORACLE, oracle)
+    tables.write(tables.made([ids[raw.is_test], raw.cells[raw.is_test]], tables.TEST), tables.TEST, test)
+    tables.write(tables.made([first, raw.cells[first], ["init"] * start], tables.LABELED), tables.LABELED, labeled)
     shape, classes = image_store.shape_of(raw.images), len(raw.classes)
     mean, std = raw.statistics() if raw.mean else image_store.moments(stored.counts)
     write_json(dataset, {"task": raw.task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})

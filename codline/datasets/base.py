@@ -33,6 +33,16 @@ class Raw:
     std: tuple[float, ...] = ()
 
     @property
+    def cells(self) -> np.ndarray:
+        """The labels as tables keep them."""
+        return self.labels if isinstance(self.labels, np.ndarray) else np.array(self.labels, object)
+
+    @property
+    def known(self) -> np.ndarray:
+        """Which images have a label."""
+        return self.labels >= 0 if isinstance(self.labels, np.ndarray) else np.ones(len(self.labels), bool)
+
+    @property
     def task(self) -> Literal["classification", "segmentation"]:
         return "classification" if isinstance(self.labels, np.ndarray) else "segmentation"
 
