@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import Tensor
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from codline import tasks
@@ -23,8 +23,9 @@ from codline.params import Section
 
 
 class Recipe(Section):
-    """How to train: stochastic gradient descent with one step of decay, as in the paper."""
+    """How to train: with one step of decay, as in the paper; by stochastic gradient descent, or by Adam, which has its own momentum (0.9, 0.999)."""
 
+    optimizer: Literal["sgd", "adam"] = "sgd"
     epochs: PositiveInt
     batch_size: int = Field(ge=2)
     learning_rate: PositiveFloat
@@ -36,6 +37,18 @@ class Recipe(Section):
     augment: Augment
     objective: AnyObjective
     snapshots: list[PositiveInt] = Field(default=[], max_length=8)  # so many steps before the end, the weights are kept
+
+    @field_validator("momentum")
+    @classmethod
+    def one_momentum(cls, momentum: float, info: ValidationInfo) -> float:
+        if momentum and info.data.get("optimizer") == "adam":
+            raise ValueError("0 beside optimizer: adam, which has its own")
+        return momentum
+
+    def optimized(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam(parameters, self.learning_rate, weight_decay=self.weight_decay)
+        return torch.optim.SGD(parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ class Run:
         # Batch-norm's statistics are of the images that pass together, and labelled and unlabelled ones are not to share them.
         self.apart = any(isinstance(module, _BatchNorm) for module in network.modules())
         trained = [*network.parameters(), *(self.companion.trained() if self.companion else ())]
-        self.optimizer = torch.optim.SGD(trained, recipe.learning_rate, recipe.momentum, weight_decay=recipe.weight_decay)
+        self.optimizer = recipe.optimized(trained)
         self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
         self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
         self.batches = len(list(stretches(len(examples.labeled), recipe.batch_size)))
@@ -192,12 +205,12 @@ class Run:
             self.snapshots |= {f"{self.kept_at[self.step]}.{key}": value for key, value in state.items()}
 
     def state(self) -> dict[str, Tensor]:
-        momenta = {str(i): state["momentum_buffer"] for i, state in self.optimizer.state_dict()["state"].items() if state.get("momentum_buffer") is not None}
+        moments = {f"{i}.{key}": value for i, own in self.optimizer.state_dict()["state"].items() for key, value in own.items() if isinstance(value, Tensor)}
         streams = {"torch": torch.get_rng_state(), "data": self.generator.get_state()}
         if torch.cuda.is_available():
             streams["cuda"] = torch.cuda.get_rng_state()
         beside = self.companion.state_dict() if self.companion is not None else {}
-        groups = {"network": self.network.state_dict(), "companion": beside, "momentum": momenta, "random": streams}
+        groups = {"network": self.network.state_dict(), "companion": beside, "optimizer": moments, "random": streams}
         state = {f"{group}.{key}": value for group, tensors in groups.items() for key, value in tensors.items()}
         return copied(state) | {f"snapshot.{key}": value for key, value in self.snapshots.items()}
 
@@ -206,10 +219,13 @@ class Run:
         if self.companion is not None:
             self.companion.load_state_dict(progress.part("companion"))
         state: dict[str, Any] = self.optimizer.state_dict()
-        # In the parameters' own order in memory, or the sums would be taken another way, with other last bits.
         parameters = self.optimizer.param_groups[0]["params"]
-        momenta = {int(index): torch.empty_like(parameters[int(index)]).copy_(value) for index, value in progress.part("momentum").items()}
-        state["state"] = {index: {"momentum_buffer": value} for index, value in momenta.items()}
+        state["state"] = {}
+        for name, value in progress.part("optimizer").items():
+            index, key = int(name.partition(".")[0]), name.partition(".")[2]
+            # In the parameter's own order in memory, or the sums would be taken another way, with other last bits. Adam's count of steps is a single number.
+            ordered = torch.empty_like(parameters[index]).copy_(value) if value.shape == parameters[index].shape else value
+            state["state"].setdefault(index, {})[key] = ordered
         self.optimizer.load_state_dict(state)
         streams = progress.part("random")
         torch.set_rng_state(streams["torch"])

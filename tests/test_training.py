@@ -82,11 +82,17 @@ class KilledError(Exception):
     pass
 
 
+ADAM: dict[str, Any] = {"optimizer": "adam", "momentum": 0.0, "learning_rate": 0.005}
+
+
+@pytest.mark.parametrize("changes", [{}, ADAM], ids=["sgd", "adam"])
 @each_objective
 @pytest.mark.parametrize("epoch", range(1, EPOCHS + 1))
-def test_killed_after_any_epoch_and_resumed_gives_the_same_bytes(checkpoint: Callable[..., Checkpoint], objective: str, epoch: int) -> None:
-    how = recipe(objective)
-    unbroken, whole = trained_in_one_go(objective)
+def test_killed_after_any_epoch_and_resumed_gives_the_same_bytes(
+    checkpoint: Callable[..., Checkpoint], objective: str, epoch: int, changes: dict[str, Any]
+) -> None:
+    how = recipe(objective, **changes)
+    unbroken, whole = trained(how)
     saved = checkpoint(params=how.model_dump())
 
     def killed(progress: Progress) -> None:
@@ -322,3 +328,21 @@ def test_two_heads_are_trained_killed_and_resumed_exactly() -> None:
     assert again == whole
     assert torch.equal(resumed.tensors["companion.second.weight"], done.tensors["companion.second.weight"])
     assert not torch.equal(done.tensors["companion.second.weight"], epochs[0].tensors["companion.second.weight"])
+
+
+def test_adam_steps_as_torchs_own_does() -> None:
+    how, known, net = recipe("none", epochs=1, batch_size=25, augment={}, **ADAM), examples(), network()
+    fit(net, known, how, seed=7, resume=None, on_epoch=lambda _: None)
+    by_hand = network().train()
+    torch.manual_seed(7)
+    order = torch.randperm(25, generator=torch.Generator().manual_seed(7)).numpy()
+    optimizer = torch.optim.Adam(by_hand.parameters(), 0.005, weight_decay=5e-4)
+    inputs = known.normalize(torch.from_numpy(known.take(known.labeled[order])))
+    nn.functional.cross_entropy(by_hand(inputs), torch.from_numpy(known.labels[order].astype(np.int64))).backward()
+    optimizer.step()
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(net.parameters(), by_hand.parameters(), strict=True))
+
+
+def test_a_momentum_beside_adam_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 beside optimizer: adam, which has its own"):
+        recipe(optimizer="adam")

@@ -47,6 +47,11 @@ class Workspace:
             YAML(typ="safe", pure=True).dump(raw, file)
         self.wiring.params = raw
 
+    def copied(self, root: Path) -> "Workspace":
+        """A copy to change, without its checkpoints."""
+        shutil.copytree(self.root, root, ignore=shutil.ignore_patterns(".codline"))
+        return Workspace(root)
+
     def path(self, stage: str, argument: str, cycle: str | None = None) -> Path:
         return self.wiring.path(stage, argument, cycle)
 
