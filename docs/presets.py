@@ -38,7 +38,6 @@ These differ between the paper and its code, too, and have no parameter here:
 | images kept for validation | 5,000 of CIFAR, 7,326 of SVHN, 915 of Caltech-101, 300 of Cityscapes | none: all are in the pool, the test images watched |
 | mean and deviation of CIFAR-100 | not stated | those of CIFAR-10 |
 | mean and deviation of Caltech-101 | not stated | 0.502 and 1 |
-| first weights on Caltech-101 | not stated | stages 1 to 3 from ImageNet, for the task network alone |
 | images of Caltech-101 | 9,146, the background among them | 8,677, without the background |
 | segmentation | described | not released |
 

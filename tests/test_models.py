@@ -81,6 +81,12 @@ def test_resnet18_224_starts_from_imagenet_but_for_the_head(imagenet: dict[str, 
     assert torch.equal(pretrained.head.weight, drawn.head.weight)
 
 
+def test_the_last_layer_of_resnet18_224_need_not_start_from_imagenet(imagenet: dict[str, torch.Tensor]) -> None:
+    pretrained, drawn = (spec.initial(10, (3, 224, 224), seed=0).body.state_dict() for spec in (ResNet18At224(weights="imagenet", layers=3), ResNet18At224()))
+    for key, value in pretrained.items():
+        assert torch.equal(value, drawn[key] if key.startswith("layer4.") else imagenet[key])
+
+
 def test_a_grey_image_looks_to_resnet18_224_like_the_same_in_colour(imagenet: dict[str, torch.Tensor]) -> None:
     colour, grey = (ResNet18At224(weights="imagenet").initial(10, (channels, 64, 64), seed=0).eval() for channels in (3, 1))
     images = torch.randn(2, 1, 64, 64)

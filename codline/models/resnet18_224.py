@@ -5,6 +5,7 @@ from pickle import UnpicklingError
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from codline.errors import DataError
@@ -14,6 +15,7 @@ from codline.models.base import ModelSpec, Network
 class ResNet18At224(ModelSpec):
     name: Literal["resnet18_224"] = "resnet18_224"
     weights: Literal["none", "imagenet"] = "none"  # where the body starts; the head is drawn in any case
+    layers: int = Field(default=4, ge=0, le=4)  # so many of the body's four start there, and the stem
 
     def build(self, classes: int, shape: tuple[int, ...]) -> Network:
         from torchvision.models import resnet18  # two seconds to import, for this model alone
@@ -28,9 +30,10 @@ class ResNet18At224(ModelSpec):
     def start(self, network: Network) -> None:
         if self.weights == "none":
             return
-        found = {key: value for key, value in imagenet().items() if not key.startswith("fc.")}
+        left_out = ("fc.", *(f"layer{i}." for i in range(self.layers + 1, 5)))
+        found = {key: value for key, value in imagenet().items() if not key.startswith(left_out)}
         found["conv1.weight"] = seeing(found["conv1.weight"], network.body.get_parameter("conv1.weight").shape[1])
-        network.body.load_state_dict(found)
+        network.body.load_state_dict(network.body.state_dict() | found)
 
 
 def imagenet() -> dict[str, Tensor]:
