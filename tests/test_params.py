@@ -45,7 +45,7 @@ SENTENCES = [
     ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
     ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'"),
     ("prepare.dataset.tset", 0.5, "prepare.dataset.tset: unknown key; did you mean test?"),
-    ("prepare.model.name", "resnet", "prepare.model.name: unknown model 'resnet'; did you mean resnet18?"),
+    ("prepare.model.name", "resnet", "prepare.model.name: unknown model 'resnet'; did you mean resnet18 or resnet18_224 or small_unet?"),
     ("annotate.annotator.noise", 2, "annotate.annotator.noise: found 2, expected at most 1"),
     ("select.budget", 0, f"select.budget: found 0, expected {COUNT}"),
     ("select.budget", 1.5, f"select.budget: found 1.5, expected {COUNT}"),
