@@ -8,6 +8,7 @@ import pyarrow as pa
 from codline import companions as companion_store, dataset as datasets, images as image_store, inference, outputs as output_store, seeding, tables, weights
 from codline.compute import configure
 from codline.datasets import AnyDataset
+from codline.datasets.base import duplicates
 from codline.errors import UserError
 from codline.files import write_json
 from codline.models import AnyModel
@@ -63,8 +64,8 @@ def prepare(
     with bar("prepare", "images", len(ids)) as advance:
         stored = image_store.write(images, ids, raw.images, None if raw.mean else ~raw.is_test, advance)
     hashes = np.array(stored.hashes)
-    if copies := np.isin(hashes[pool_ids], hashes[raw.is_test]).sum():
-        logging.warning("%d images of the pool are among the test images, too, to the byte", copies)
+    if twice := duplicates(hashes[pool_ids], hashes[raw.is_test]):
+        logging.warning("prepare.dataset: %d of %d test images are in the pool too, byte for byte", twice, raw.is_test.sum())
     tables.write(pa.table([pool_ids, hashes[pool_ids]], schema=tables.POOL), tables.POOL, pool)
     tables.write(tables.made([known, raw.cells[known]], tables.ORACLE), tables.ORACLE, oracle)
     tables.write(tables.made([ids[raw.is_test], raw.cells[raw.is_test]], tables.TEST), tables.TEST, test)

@@ -1,7 +1,7 @@
 """What every dataset is: images, labels, classes, and which images are kept for testing."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,3 +57,9 @@ class DatasetSpec(Section):
     @abstractmethod
     def load(self, rng: np.random.Generator) -> Raw:
         """`rng` draws the test split where the dataset has no official one."""
+
+
+def duplicates(pool: Iterable[str], test: Iterable[str]) -> int:
+    """How many test images are in the pool too, by the hashes of both."""
+    known = set(pool)
+    return sum(image in known for image in test)
