@@ -4,11 +4,18 @@ from typing import Annotated
 
 from pydantic import Field
 
+from codline.datasets.caltech101 import Caltech101
 from codline.datasets.camvid import Camvid
+from codline.datasets.cifar10 import Cifar10
+from codline.datasets.cifar100 import Cifar100
 from codline.datasets.cityscapes import Cityscapes
 from codline.datasets.digits import Digits
+from codline.datasets.fashion_mnist import FashionMnist
 from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
 from codline.datasets.streets import Streets
+from codline.datasets.svhn import Svhn
 
-AnyDataset = Annotated[Camvid | Cityscapes | Digits | Folder | Parquet | Streets, Field(discriminator="name")]
+Classified = Digits | Parquet | Folder | FashionMnist | Cifar10 | Cifar100 | Svhn | Caltech101
+Segmented = Streets | Camvid | Cityscapes
+AnyDataset = Annotated[Classified | Segmented, Field(discriminator="name")]
