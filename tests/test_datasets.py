@@ -5,6 +5,9 @@ import json
 import logging
 import os
 import shutil
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +107,46 @@ def test_without_files_and_without_leave_to_download_one_sentence_says_what_to_p
         DataError, match=rf"^{tmp_path}/\S+: not found, and prepare\.dataset\.download is false; put https?://\S+ \(md5 [0-9a-f]{{32}}\) there$"
     ):
         loaded(spec(name, root=str(tmp_path), download=False))
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose files torchvision's tables have as their addresses."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("CODLINE_SCRATCH", str(tmp_path / "scratch"))
+    (tmp_path / "served").mkdir()
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(tmp_path / "served"))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        address = f"http://127.0.0.1:{server.server_address[1]}/"
+        for kind in (datasets.CIFAR10, datasets.CIFAR100):
+            monkeypatch.setattr(kind, "url", address + kind.filename)
+        monkeypatch.setattr(datasets.SVHN, "split_list", {split: [address + name, name, md5] for split, (_, name, md5) in datasets.SVHN.split_list.items()})
+        monkeypatch.setattr(datasets.FashionMNIST, "mirrors", [address])
+        monkeypatch.setattr(caltech101, "URL", address + "caltech-101.zip")
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield tmp_path / "served"
+        server.shutdown()
+        thread.join()
+
+
+@each
+def test_what_is_not_there_is_downloaded_once(name: str, served: Path, small: Any, tmp_path: Path) -> None:
+    dataset = small(name)
+    for file in [path for path in tmp_path.rglob("*") if path.suffix in {".gz", ".mat", ".zip"}]:
+        file.rename(served / file.name)
+    first = loaded(dataset.model_copy(update={"root": str(tmp_path / "raw"), "download": True}))
+    assert len(rows(first)) >= 50
+    assert not list((tmp_path / "raw").rglob("*.part"))
+    shutil.rmtree(served)
+    assert rows(loaded(dataset.model_copy(update={"root": str(tmp_path / "raw"), "download": True}))) == rows(first)
 
 
 @each

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
 from codline import params, presets
+from codline.datasets import AnyDataset
 from codline.errors import UserError
 from codline.families import members
 from codline.params import tag
@@ -117,6 +119,16 @@ def test_the_released_weights_and_subsets_are_met() -> None:
     assert [found["train.objective.weight"] for found in released.values()] == [0.02, 0.05, 0.005, 0.1]
     assert [found["score.subset"] for found in released.values()] == [25000, 25000, 29302, 4340]
     assert {found["score.strategy.first_cycle"] for found in released.values()} == {"independent"}
+
+
+def test_images_are_kept_for_validation_as_in_the_paper_and_in_the_released_code_none_are() -> None:
+    kept = {name: [values(f"{name}-{kind}")["prepare.dataset.validation"] for kind in ("paper", "released")] for name in DATASETS}
+    assert kept == {"cifar10": [5000, 0], "cifar100": [5000, 0], "svhn": [7326, 0], "caltech101": [915, 0]}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(DATASETS)])
+def test_a_dataset_takes_the_parameters_that_its_presets_give_it(name: str) -> None:
+    TypeAdapter(AnyDataset).validate_python(presets.resolved(name, FOLDER)["prepare"]["dataset"])
 
 
 def test_an_unknown_preset_is_refused_with_the_near_ones() -> None:
