@@ -35,10 +35,8 @@ These differ between the paper and its code, too, and have no parameter here:
 
 | topic | paper | released |
 |---|---|---|
-| images kept for validation | 5,000 of CIFAR, 7,326 of SVHN, 915 of Caltech-101, 300 of Cityscapes | none: all are in the pool, the test images watched |
-| mean and deviation of CIFAR-100 | not stated | those of CIFAR-10 |
-| mean and deviation of Caltech-101 | not stated | 0.502 and 1 |
-| images of Caltech-101 | 9,146, the background among them | 8,677, without the background |
+| images of Caltech-101 | 9,146 with the background: 7,316 in the pool (here 6,847) | 8,677 without it, as here: 7,766 in the pool |
+| size of Caltech-101's images | resized to 256x256 whatever their shape, then the middle 224x224 | the same; here the shape is kept, and the middle cut out |
 | segmentation | described | not released |
 
 Both count three runs: `--seed 0`, `1` and `2`.
