@@ -2,16 +2,15 @@
 
 import dataclasses
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image, ImageOps
+from PIL import Image
 
-from codline.datasets.base import DatasetSpec, Encoded, Raw
+from codline.datasets.base import DatasetSpec, Raw
 from codline.datasets.digits import Digits
 from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
