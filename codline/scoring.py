@@ -1,6 +1,7 @@
 """What the score stage compares: which images, seen how, by which networks."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +12,27 @@ from codline.augment import Augment
 from codline.inference import View
 from codline.models.base import Network
 from codline.params import amount
-from codline.strategies.base import Other, Outputs
+from codline.rows import Rows
+from codline.strategies.base import Other, Outputs, Pool, Strategy
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How a strategy gets to see what the networks say."""
+
+    strategy: Strategy
+    chosen: np.ndarray  # ids that can be asked for
+    others: tuple[Other, ...]  # whose logits come with this cycle's, in this order
+    kept: Rows | None  # the last cycle's outputs, unless they are among the others
+    first_cycle: bool
+
+    def scores(self, ids: np.ndarray, logits: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        rows = np.isin(ids, self.chosen, assume_unique=True)
+        ours, *theirs = (said(each[rows]) for each in logits)
+        beside = dict(zip(self.others, theirs, strict=True))
+        if self.kept is not None and "previous" in self.strategy.needs(self.first_cycle):
+            beside["previous"] = said(self.kept.take(ids[rows]))
+        return self.strategy.scores(Pool(ids[rows], ours, beside, self.first_cycle), rng)
 
 
 def networks(needs: Iterable[Other], beside: dict[str, Tensor], previous: Network, untrained: Callable[[], Network]) -> dict[Other, Network]:

@@ -11,6 +11,8 @@ from codline.files import write_text
 
 CODE = ("codline", "stages", "flows", "dvc.yaml")  # what a campaign's results and its running depend on, besides params.yaml
 
+RAW = "raw"  # where datasets keep what they downloaded
+
 
 def git(*words: str, at: Path = Path()) -> str:
     done = subprocess.run(["git", *words], cwd=at, capture_output=True, text=True, check=False)
@@ -57,6 +59,8 @@ def made(folder: Path, commit: str, params: str, cache: Path) -> None:
         (folder / "dvc.lock").unlink(missing_ok=True)  # of the project's own campaign
     elif git("rev-parse", "HEAD", at=folder).strip() != commit:
         moved(folder, commit)
+    if Path(RAW).is_dir() and not (folder / RAW).exists():
+        (folder / RAW).symlink_to(Path(RAW).resolve(), target_is_directory=True)  # or every point would download its own
     # Linked, not copied: images and outputs of all points are there once. Stages replace files, they never write into one.
     write_text(folder / ".dvc/config.local", f"[cache]\n    dir = {cache}\n    type = reflink,hardlink,copy\n")
     if not (folder / "params.yaml").exists() or (folder / "params.yaml").read_text(encoding="utf-8") != params:

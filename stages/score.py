@@ -24,7 +24,6 @@ from codline.labels import unlabeled
 from codline.params import Amount, Compute, Section
 from codline.progress import bar
 from codline.strategies import AnyStrategy
-from codline.strategies.base import Pool
 from stages._cli import In, Out, run
 
 
@@ -80,14 +79,11 @@ def score(
         scoring.view(params.augment, seeding.derive(seed, "view", cycle)),
         thin=not recomputed,
     )
+    seen = scoring.Seen(params.strategy, chosen, tuple(others), None if recomputed else kept, first_cycle)
     rng, found = seeding.stream(seed, "selection", cycle), [np.empty(0)]
     with bar(f"score@{cycle}", "images", len(chosen)) as advance:
-        for chunk, (ours, *theirs) in output_store.write(outputs, facts.outputs, cycle, passes):
-            rows = np.isin(chunk, chosen, assume_unique=True)
-            beside = {name: scoring.said(logits[rows]) for name, logits in zip(others, theirs, strict=True)}
-            if "previous" in needs - set(others):
-                beside["previous"] = scoring.said(kept.take(chunk[rows]))
-            found.append(params.strategy.scores(Pool(chunk[rows], scoring.said(ours[rows]), beside, first_cycle), rng))
+        for chunk, logits in output_store.write(outputs, facts.outputs, cycle, passes):
+            found.append(seen.scores(chunk, logits, rng))
             advance(sum(map(len, found)))
     tables.write(pa.table([chosen, np.concatenate(found)], schema=tables.SCORES), tables.SCORES, scores)
 
