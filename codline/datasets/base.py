@@ -3,12 +3,15 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BeforeValidator
 
 from codline.images import counts, moments
 from codline.params import Section
+
+SMALLEST = 8  # pixels a side
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,21 @@ class Raw:
         if self.mean:
             return list(self.mean), list(self.std)
         return moments(counts(self.images, ~self.is_test))
+
+
+def one_or_two_sides(value: Any) -> Any:
+    sides = value if isinstance(value, list) and len(value) == 2 else [value]
+    if not all(isinstance(side, int) and not isinstance(side, bool) and side >= SMALLEST for side in sides):
+        raise ValueError(f"the pixels of a side, at least {SMALLEST}, or [height, width]")
+    return value
+
+
+Size = Annotated[int | list[int], BeforeValidator(one_or_two_sides)]
+
+
+def sides(size: int | list[int]) -> tuple[int, int]:
+    height, width = size if isinstance(size, list) else (size, size)
+    return height, width
 
 
 class DatasetSpec(Section):

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BeforeValidator
 
 from codline import scratch
-from codline.datasets.base import DatasetSpec, Encoded, Raw
+from codline.datasets.base import SMALLEST, DatasetSpec, Encoded, Raw, Size, sides
 from codline.decoding import THREADS, Shape, ahead, inspected, suffixes
 from codline.errors import DataError
 from codline.handwritten import read
@@ -21,7 +21,6 @@ from codline.images import HEARD, LARGEST
 from codline.progress import bar
 
 SIDE = 224  # of photographs, unless told otherwise
-SMALLEST = 8  # pixels a side
 NAMED = 5  # files named in a sentence
 
 
@@ -30,21 +29,6 @@ def share_or_folder(value: Any) -> Any:
     if not is_share and not (isinstance(value, str) and value):
         raise ValueError("a share of the labelled images (more than 0, less than 1), or the name of a folder or of a split in labels.csv")
     return value
-
-
-def one_or_two_sides(value: Any) -> Any:
-    sides = value if isinstance(value, list) and len(value) == 2 else [value]
-    if not all(isinstance(side, int) and not isinstance(side, bool) and side >= SMALLEST for side in sides):
-        raise ValueError(f"the pixels of a side, at least {SMALLEST}, or [height, width]")
-    return value
-
-
-Size = Annotated[int | list[int], BeforeValidator(one_or_two_sides)]
-
-
-def sides(size: int | list[int]) -> tuple[int, int]:
-    height, width = size if isinstance(size, list) else (size, size)
-    return height, width
 
 
 @dataclass(frozen=True)

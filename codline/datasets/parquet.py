@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field, PositiveInt
 
-from codline.datasets.base import DatasetSpec, Raw
+from codline.datasets.base import DatasetSpec, Encoded, Raw, Size, sides
 from codline.errors import DataError
 
 
@@ -23,20 +23,42 @@ class Parquet(DatasetSpec):
     test: list[str] = Field(min_length=1)
     pool: PositiveInt | None = None  # so many images of train, drawn at random; all of them if left out
 
+    size: Size | None = None  # cut encoded files of any sizes to this one, when they are stored; left out, all must have one size
+    channels: Literal[1, 3] = 3  # of what is cut so
+
     def load(self, rng: np.random.Generator) -> Raw:
         train, test = ([opened(Path(path)) for path in paths] for paths in (self.train, self.test))
         classes = named(train + test)
-        parts = [(decoded(path, table), numbered(path, table, classes)) for path, table in train + test]
-        shapes = {images.shape[1:]: path for (images, _), (path, _) in zip(parts, train + test, strict=True)}
-        if len(shapes) > 1:
-            raise DataError(f"images of several sizes: {', '.join(f'{shape} in {path}' for shape, path in shapes.items())}; expected one size")
-        images, labels = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+        labels = np.concatenate([numbered(path, table, classes) for path, table in train + test])
         many = sum(len(table) for _, table in train)
         if self.pool is not None and self.pool > many:
             raise DataError(f"prepare.dataset.pool: found {self.pool}, but the training files hold only {many} images")
         kept = np.sort(rng.choice(many, self.pool, replace=False)) if self.pool else np.arange(many)
-        rows = np.concatenate([kept, np.arange(many, len(images))])
-        return Raw(images[rows], labels[rows], np.arange(len(rows)) >= len(kept), classes)
+        rows = np.concatenate([kept, np.arange(many, len(labels))])
+        images = stacked(train + test)[rows] if self.size is None else self.files(train + test, rows, sides(self.size))
+        return Raw(images, labels[rows], np.arange(len(rows)) >= len(kept), classes)
+
+    def files(self, parts: list[tuple[Path, pa.Table]], rows: np.ndarray, size: tuple[int, int]) -> Encoded:
+        starts = np.cumsum([0, *(len(table) for _, table in parts)])
+
+        def place(row: int) -> tuple[int, int]:
+            part = int(np.searchsorted(starts, rows[row], side="right")) - 1
+            return part, int(rows[row] - starts[part])
+
+        def read(row: int) -> bytes:
+            part, there = place(row)
+            cell: bytes = parts[part][1]["image"][there].as_py()
+            return cell
+
+        return Encoded(len(rows), read, (self.channels, *size), lambda row: f"{parts[place(row)[0]][0]}: row {place(row)[1]}")
+
+
+def stacked(parts: list[tuple[Path, pa.Table]]) -> np.ndarray:
+    images = [decoded(path, table) for path, table in parts]
+    shapes = {image.shape[1:]: path for image, (path, _) in zip(images, parts, strict=True)}
+    if len(shapes) > 1:
+        raise DataError(f"images of several sizes: {', '.join(f'{shape} in {path}' for shape, path in shapes.items())}; set prepare.dataset.size")
+    return np.concatenate(images)
 
 
 def opened(path: Path) -> tuple[Path, pa.Table]:
@@ -89,7 +111,7 @@ def decoded(path: Path, table: pa.Table) -> np.ndarray:
         image = pixels(path, row, cell)
         first = image.shape if first is None else first
         if image.shape != first:
-            raise DataError(f"{path}: row {row}: found an image of {image.shape}, expected {first} as in the rows before it")
+            raise DataError(f"{path}: row {row}: found an image of {image.shape}, expected {first} as in the rows before it; set prepare.dataset.size")
         decodings.append(image)
     return np.stack(decodings)
 

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from codline.datasets.base import DatasetSpec, Raw
+from codline.datasets.base import DatasetSpec, Encoded, Raw
 from codline.datasets.digits import Digits
 from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
+from codline.errors import DataError
 from codline.families import members
 from codline.images import each
 from tests import official
@@ -116,3 +117,24 @@ def test_mean_and_standard_deviation_are_those_of_the_pixels(spec: DatasetSpec) 
     pixels = raw.images[~raw.is_test] / 255
     assert pixels.mean((0, 2, 3)) == pytest.approx(mean, abs=2e-3)
     assert pixels.std((0, 2, 3)) == pytest.approx(std, abs=2e-3)
+
+
+def test_parquet_files_of_many_sizes_are_cut_to_one(tmp_path: Path) -> None:
+    rng, cells = np.random.default_rng(0), []
+    for row in range(12):
+        file = io.BytesIO()
+        Image.fromarray(rng.integers(0, 256, (20 + row, 30), np.uint8)).save(file, "png")
+        cells.append(file.getvalue())
+    for name, rows in {"train": slice(8), "test": slice(8, 12)}.items():
+        pq.write_table(pa.table({"image": cells[rows], "label": ["cat", "dog"] * (len(cells[rows]) // 2)}), tmp_path / f"{name}.parquet")
+    paths = {"train": [str(tmp_path / "train.parquet")], "test": [str(tmp_path / "test.parquet")], "pool": 5}
+    with pytest.raises(DataError, match=r"row 1: found an image of \(1, 21, 30\), expected \(1, 20, 30\) as in the rows before it; set prepare.dataset.size$"):
+        Parquet(**paths).load(np.random.default_rng(0))
+    spec = Parquet(**paths, size=[16, 24], channels=1)
+    raw = spec.load(np.random.default_rng(0))
+    assert isinstance(raw.images, Encoded)
+    assert [raw.images.read(row) for row in range(5, 9)] == cells[8:]
+    assert {raw.images.read(row) for row in range(5)} < set(cells[:8])
+    assert raw.images.name(6) == f"{tmp_path / 'test.parquet'}: row 1"
+    assert loaded(spec).images.shape == (9, 1, 16, 24)
+    assert raw.labels.tolist()[5:] == [0, 1, 0, 1]
