@@ -27,6 +27,11 @@ from tests.workspace import REPOSITORY
 
 pytestmark = pytest.mark.slow
 
+PEOPLE = (
+    "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}' -S prepare.start=30 -S select.budget=20"
+    " -S 'annotate.annotator={name: people, answers: answers.csv}'"
+)
+
 # Typed as they stand where a campaign is finished: what each must say.
 AS_THEY_STAND = {
     "codline run": "Everything is up to date.",
@@ -118,7 +123,7 @@ def test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says(untouch
     """Both in one campaign: each alone would cost another dozen stages."""
     for name, code in files_to_write().items():
         added(untouched.root / name, code)
-    paint(untouched.root / "images")
+    paint(untouched.root / "mine.npz")
     assert "gini" in typed(untouched, "codline strategies")
     assert re.search(
         r"\d+ passed", typed(untouched, "python -m pytest tests/contracts/test_every_strategy.py tests/contracts/test_every_dataset.py", "-k", "gini or mine")
@@ -142,6 +147,29 @@ def test_images_in_parquet_files_need_no_code(untouched: Project) -> None:
         untouched, "codline run -S 'prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}'", "--cycles", "1"
     )
     assert '"digit 7"' in (untouched.root / "data/dataset.json").read_text()
+
+
+def test_photographs_in_a_folder_per_class_come_to_a_report(untouched: Project) -> None:
+    rng = np.random.default_rng(0)
+    for row in range(40):
+        photograph(untouched.root / "photos" / ("cat", "dog")[row % 2] / f"{row:02}.jpg", rng)
+    assert "Learning curve" in typed(untouched, "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}'", "--cycles", "1")
+    assert '"dog"' in (untouched.root / "data/dataset.json").read_text()
+    assert (untouched.root / "report/index.html").exists()
+
+
+def test_photographs_without_labels_are_labeled_by_people(untouched: Project) -> None:
+    rng = np.random.default_rng(0)
+    for row in range(70):
+        photograph(untouched.root / "photos" / ("cat", "dog", "")[row % 2 if row < 40 else 2] / f"{row:02}.jpg", rng)
+    waits = untouched.run(*shlex.split(PEOPLE))
+    assert waits.returncode == 3
+    assert "answers.csv: 20 of the 20 images asked for have no label yet; `codline query c1` shows them" in waits.stderr
+    assert "20 images are in queries/c1" in typed(untouched, "codline query c1")
+    answers = untouched.root / "answers.csv"
+    answers.write_text(answers.read_text().replace(",\n", ",cat\n"))
+    assert "Learning curve" in typed(untouched, "codline run")
+    assert (untouched.root / "report/index.html").exists()
 
 
 def test_a_study_is_run_as_the_readme_says(untouched: Project) -> None:
@@ -178,15 +206,17 @@ def added(path: Path, code: str) -> None:
     path.write_text(code, encoding="utf-8")
 
 
-def paint(folder: Path) -> None:
+def paint(file: Path) -> None:
     """Forty images of noise in which every brightness is as frequent: their mean and deviation are known."""
     rng = np.random.default_rng(0)
     ramp = np.arange(32 * 32, dtype=np.uint16).astype(np.uint8)
-    for kind in ("cat", "dog"):
-        (folder / kind).mkdir(parents=True)
-        for i in range(20):
-            pixels = np.stack([rng.permutation(ramp).reshape(32, 32) for _ in range(3)], axis=2)
-            Image.fromarray(pixels).save(folder / kind / f"{i:03}.png")
+    np.savez(file, images=np.stack([rng.permutation(ramp).reshape(32, 32) for _ in range(120)]).reshape(40, 3, 32, 32), labels=np.arange(40) % 2)
+
+
+def photograph(file: Path, rng: np.random.Generator) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pixels = rng.integers(0, 256, (6, 6, 3), np.uint8)
+    Image.fromarray(pixels).resize((int(rng.integers(90, 200)), 120)).save(file)
 
 
 def page(address: str) -> str:
@@ -209,6 +239,8 @@ def until(true: Callable[[], bool]) -> None:
 ELSEWHERE: dict[str, Callable[..., object]] = {
     "codline study digits-strategies": test_a_study_is_run_as_the_readme_says,
     "codline run -S 'prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}'": test_images_in_parquet_files_need_no_code,
+    "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}'": test_photographs_in_a_folder_per_class_come_to_a_report,
+    "codline query c1": test_photographs_without_labels_are_labeled_by_people,
     "make demo": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "make test": test_make_demo_and_make_test_come_down_to_commands_that_are_tested,
     "codline run --strategy entropy --seed 1 -S train.epochs=10": test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed,
@@ -228,7 +260,7 @@ ELSEWHERE: dict[str, Callable[..., object]] = {
 
 
 def test_every_command_of_the_readme_is_tried() -> None:
-    assert sorted(commands()) == sorted([*AS_THEY_STAND, *ELSEWHERE])
+    assert sorted(commands()) == sorted([*AS_THEY_STAND, *ELSEWHERE, PEOPLE])
 
 
 @pytest.mark.parametrize(("command", "test"), ELSEWHERE.items(), ids=list(ELSEWHERE))
