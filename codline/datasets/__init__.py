@@ -16,6 +16,6 @@ from codline.datasets.parquet import Parquet
 from codline.datasets.streets import Streets
 from codline.datasets.svhn import Svhn
 
-Classified = Digits | Parquet | Folder | FashionMnist | Cifar10 | Cifar100 | Svhn | Caltech101
-Segmented = Streets | Camvid | Cityscapes
-AnyDataset = Annotated[Classified | Segmented, Field(discriminator="name")]
+AnyDataset = Annotated[
+    Digits | Parquet | Folder | Streets | Camvid | Cityscapes | FashionMnist | Cifar10 | Cifar100 | Svhn | Caltech101, Field(discriminator="name")
+]

@@ -201,7 +201,7 @@ def added(path: Path, code: str) -> None:
     if path.name == "__init__.py":
         docstring, _, rest = path.read_text(encoding="utf-8").partition("\n")
         imports, _, union = code.partition("\nAny")
-        kept = "\n".join(line for line in rest.splitlines() if line not in imports.splitlines() and not line.startswith("Any"))
+        kept = "\n".join(line for line in rest.partition("\nAny")[0].splitlines() if line not in imports.splitlines())
         code = f"{docstring}\n{imports}\n{kept}\n\nAny{union}"
     path.write_text(code, encoding="utf-8")
 
