@@ -21,6 +21,8 @@ SMALL = {
     "prepare.dataset": {"name": "digits", "test": 0.2},
     "prepare.model": {"name": "small_cnn", "width": 4},
     "train.epochs": 3,
+    "diagnose.bootstrap": 50,
+    "diagnose.gradients": 10,
     "compute.threads": 1,
     "compute.device": "cpu",
 } | params.chain(3)

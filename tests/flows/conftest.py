@@ -1,13 +1,11 @@
 """A real Prefect server, and one small campaign that was really run through it."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.flows.project import Project, cloned, free_port
+from tests.flows.project import Project, cloned, free_port, once, warmed
 
 
 @pytest.fixture(scope="session")
@@ -31,16 +29,20 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
-def finished(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Project:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """One warm process for the projects of all tests that are not about it: three quarters of a small campaign's time are imports."""
+    with warmed(tmp_path_factory.mktemp("warm") / "door") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def finished(api: dict[str, str], warm: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Two cycles, run by `codline run`, MLflow and all. Read only: ask for `project` to change something. One for all workers."""
-    here = tmp_path_factory.getbasetemp()
-    shared = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here
-    with (shared / "finished.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if not (shared / "finished.done").exists():
-            cloned(shared / "finished/codline", **api).must("codline", "run")
-            (shared / "finished.done").touch()
-    return Project(shared / "finished/codline", **api)
+
+    def make(folder: Path) -> None:
+        cloned(folder / "codline", **api).must("codline", "run")
+
+    return Project(once(tmp_path_factory, "finished", make) / "codline", **api, **warm)
 
 
 @pytest.fixture
@@ -49,5 +51,12 @@ def project(finished: Project, tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def untouched(api: dict[str, str], tmp_path: Path) -> Project:
+def untouched(alone: Project, warm: dict[str, str]) -> Project:
+    alone.environment |= warm
+    return alone
+
+
+@pytest.fixture
+def alone(api: dict[str, str], tmp_path: Path) -> Project:
+    """As `untouched`, but a flow that runs there has a warm process of its own, as it has for a user."""
     return cloned(tmp_path / "codline", **api, CODLINE_TRACKING="off")

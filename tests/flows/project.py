@@ -1,18 +1,24 @@
 """A user's clone: a real git and DVC repository, with real commands run in it."""
 
+import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 from codline import params
-from flows import workspace as workspaces
+from flows import warm, workspace as workspaces
 from tests.workspace import REPOSITORY, SMALL
 
 BIN = Path(sys.executable).parent
+WARM = "import runpy; runpy.run_module('codline.warm', run_name='__main__', alter_sys=True)"
 TINY = SMALL | {"train.epochs": 2} | params.chain(2)
 
 
@@ -20,7 +26,8 @@ class Project:
     def __init__(self, root: Path, **environment: str) -> None:
         self.root = root
         ours = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(root), "COLUMNS": "160", "TERM": "dumb"}
-        plain = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}  # these tests may run under make
+        not_ours = ("CODLINE_WARM", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run under make
+        plain = {key: value for key, value in os.environ.items() if key not in not_ours}
         self.environment = plain | ours | environment
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -47,6 +54,21 @@ class Project:
         return Project(root, **{key: value for key, value in self.environment.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(root)})
 
 
+@contextlib.contextmanager
+def warmed(door: Path) -> Iterator[dict[str, str]]:
+    """The environment of a warm process that no flow owns: stages, of whatever project, then cost no imports.
+
+    Not run by -m, which would put this repository first on its path: what it forks is to import the code of the folder that it works in.
+    """
+    if sys.platform != "linux":
+        yield {}
+        return
+    settings = os.environ | {"PYTHONPATH": ""}
+    with subprocess.Popen([sys.executable, "-c", WARM, str(door), *warm.MODULES.split()], cwd=REPOSITORY, env=settings) as process:
+        yield {"CODLINE_WARM": str(door)}
+        process.kill()
+
+
 def hears_ctrl_c() -> None:
     """A shell that runs these tests in the background has it ignored, in all that they start."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -71,6 +93,18 @@ def cloned(root: Path, **environment: str) -> Project:
     project.must("git", "config", "user.email", "test@localhost")
     project.must("git", "commit", "-qm", "start")
     return project
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder for all workers, read only: made by whoever comes first, and the others wait."""
+    here = factory.getbasetemp()
+    folder = (here.parent if "PYTEST_XDIST_WORKER" in os.environ else here) / name
+    with folder.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not folder.with_suffix(".done").exists():
+            make(folder)
+            folder.with_suffix(".done").touch()
+    return folder
 
 
 def free_port() -> int:

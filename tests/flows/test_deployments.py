@@ -1,5 +1,6 @@
 """Served flows: run by name, refused before anything runs, cancelled from the page without a trace."""
 
+import contextlib
 import json
 import re
 import time
@@ -14,17 +15,31 @@ from tests.flows.project import Project, survivors
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+@contextlib.contextmanager
+def serving(project: Project) -> Iterator[None]:
+    process = project.start("codline", "serve")
+    deadline = time.monotonic() + 120
+    try:
+        while {"campaign/local", "cycle/local"} - set(names(project)):
+            assert time.monotonic() < deadline, "the flows are not served"
+            assert process.poll() is None, (project.root.parent / "said.txt").read_text()
+            time.sleep(0.5)
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
 @pytest.fixture
 def served(untouched: Project) -> Iterator[Project]:
-    process = untouched.start("codline", "serve")
-    deadline = time.monotonic() + 120
-    while {"campaign/local", "cycle/local"} - set(names(untouched)):
-        assert time.monotonic() < deadline, "the flows are not served"
-        assert process.poll() is None, (untouched.root.parent / "said.txt").read_text()
-        time.sleep(0.5)
-    yield untouched
-    process.terminate()
-    process.wait(30)
+    with serving(untouched):
+        yield untouched
+
+
+@pytest.fixture
+def served_alone(alone: Project) -> Iterator[Project]:
+    with serving(alone):
+        yield alone
 
 
 def asked(project: Project, path: str, body: dict[str, Any]) -> Any:
@@ -50,24 +65,24 @@ def started(project: Project, *words: str) -> str:
     return found[1]
 
 
-def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_bytes(served: Project, finished: Project) -> None:
-    run = started(served, "campaign/local")
+def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_bytes(served_alone: Project, finished: Project) -> None:
+    run = started(served_alone, "campaign/local")
     deadline = time.monotonic() + 120
-    while not any("stages.train" in command for command in survivors(served.root)):
-        assert time.monotonic() < deadline, state(served, run)
+    while not any("stages.train" in command for command in survivors(served_alone.root)):
+        assert time.monotonic() < deadline, state(served_alone, run)
         time.sleep(0.1)
-    served.must("prefect", "flow-run", "cancel", run)
-    while state(served, run)["type"] != "CANCELLED" or any("stages." in command for command in survivors(served.root)):
-        assert time.monotonic() < deadline, (state(served, run), survivors(served.root))
+    served_alone.must("prefect", "flow-run", "cancel", run)
+    while state(served_alone, run)["type"] != "CANCELLED" or any("stages." in command for command in survivors(served_alone.root)):
+        assert time.monotonic() < deadline, (state(served_alone, run), survivors(served_alone.root))
         time.sleep(0.2)
 
-    again = served.run("prefect", "deployment", "run", "campaign/local", "--watch")
+    again = served_alone.run("prefect", "deployment", "run", "campaign/local", "--watch")
     assert again.returncode == 0, again.stdout
-    assert served.lock == finished.lock
+    assert served_alone.lock == finished.lock
 
-    one = served.run("prefect", "deployment", "run", "cycle/local", "-p", "cycle=c2", "--watch")
+    one = served_alone.run("prefect", "deployment", "run", "cycle/local", "-p", "cycle=c2", "--watch")
     assert one.returncode == 0, one.stdout
-    keys = {artifact["key"]: artifact["type"] for artifact in asked(served, "artifacts/filter", {"sort": "CREATED_DESC"})}
+    keys = {artifact["key"]: artifact["type"] for artifact in asked(served_alone, "artifacts/filter", {"sort": "CREATED_DESC"})}
     assert keys["learning-curve"] == "table"
     assert keys["query-c1"] == "image"
     assert keys["train-c1"] == "progress"

@@ -12,7 +12,7 @@ from codline.files import read_json
 from flows import grid, study, worktrees
 from flows.grid import Point
 from stages.__main__ import check
-from tests.flows.project import Project, cloned, killed, survivors
+from tests.flows.project import Project, cloned, killed, once, survivors
 from tests.workspace import REPOSITORY
 
 TINY = """
@@ -193,12 +193,15 @@ def test_a_worktree_that_moves_to_another_commit_keeps_its_dvc_lock(asked: Proje
 
 
 @pytest.fixture(scope="module")
-def studied(api: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Two arms of two seeds, really run, MLflow and all."""
-    project = cloned(tmp_path_factory.mktemp("studied") / "codline", **api)
-    (project.root / "studies/tiny.yaml").write_text(TINY)
-    project.must("codline", "study", "tiny", "--jobs", "2")
-    return project
+def studied(api: dict[str, str], warm: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Two arms of two seeds, really run, MLflow and all. One for all workers."""
+
+    def make(folder: Path) -> None:
+        project = cloned(folder / "codline", **api, **warm)
+        (project.root / "studies/tiny.yaml").write_text(TINY)
+        project.must("codline", "study", "tiny", "--jobs", "2")
+
+    return Project(once(tmp_path_factory, "studied", make) / "codline", **api, **warm)
 
 
 def folder(project: Project) -> Path:

@@ -25,6 +25,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def forked(warm: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a change is checked in this process, it would start a warm process that outlives the test."""
+    for name, value in warm.items():
+        monkeypatch.setenv(name, value)
+
+
 def holder(path: Path) -> subprocess.Popen[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
