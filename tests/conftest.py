@@ -1,6 +1,7 @@
 """A finished small campaign, made once; every test that asks for a workspace gets its own copy."""
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,17 @@ def pytest_configure() -> None:
     from codline.params import Compute
 
     configure(Compute(device="cpu"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what may take longest, so that no worker is left alone with it at the end; then what needs a Prefect server, so that one worker has it."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=patience, reverse=True)
+
+
+def patience(item: pytest.Item) -> tuple[int, bool, bool]:
+    limit = item.get_closest_marker("timeout")
+    return (limit.args[0] if limit else 0), item.get_closest_marker("slow") is not None, item.path.parent.name == "flows"
 
 
 @pytest.fixture(scope="session")

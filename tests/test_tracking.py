@@ -234,6 +234,7 @@ def test_a_follower_that_hangs_does_not_fail_its_stage(monkeypatch: pytest.Monke
     assert capfd.readouterr().err == "codline: MLflow took longer than 0.2 s; run `codline track` later\n"
 
 
+@pytest.mark.slow
 def test_two_syncs_at_once_leave_one_campaign(tracked: Workspace) -> None:
     shutil.rmtree(tracked.root / "cycles" / "c3")
     command = [sys.executable, "-m", "codline.tracking", "sync"]
@@ -259,6 +260,7 @@ def test_without_a_server_the_stage_finishes_and_a_later_sync_fills_in(tracked: 
     assert epochs("c1") == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_stage_logs_its_cycle(tracked: Workspace) -> None:
     finished = tracked.command("evaluate", "c2", CODLINE_TRACKING="on")
     assert (finished.returncode, finished.stderr, finished.stdout) == (0, "", "")
@@ -309,6 +311,7 @@ def test_without_oracle_and_diagnostics_a_cycle_is_finished_too(tracked: Workspa
     assert "spearman" not in runs()["digits cod seed 0"].data.metrics
 
 
+@pytest.mark.slow
 def test_the_best_model_loads_anywhere_and_predicts_as_its_file_does(tracked: Workspace, tmp_path: Path) -> None:
     synced(tracked)
     found = {cycle: read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.wiring.cycles}

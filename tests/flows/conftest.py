@@ -47,7 +47,10 @@ def finished(api: dict[str, str], warm: dict[str, str], tmp_path_factory: pytest
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
-    return finished.copied(tmp_path / "codline")
+    """What happens here is not told to MLflow."""
+    copy = finished.copied(tmp_path / "codline")
+    copy.environment["CODLINE_TRACKING"] = "off"
+    return copy
 
 
 @pytest.fixture

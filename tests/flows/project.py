@@ -40,8 +40,8 @@ class Project:
     def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, cwd=self.root, env=self.environment, text=True, capture_output=True, timeout=timeout, check=False)
 
-    def must(self, *words: str) -> str:
-        done = self.run(*words)
+    def must(self, *words: str, timeout: float = 280) -> str:
+        done = self.run(*words, timeout=timeout)
         assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}\n{done.stderr}"
         return done.stdout
 

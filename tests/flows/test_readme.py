@@ -65,13 +65,6 @@ def test_the_best_model_is_loaded_as_the_readme_says(finished: Project) -> None:
     assert said.splitlines()[-1] == "(2, 10) [1. 1.]"
 
 
-@pytest.fixture
-def offline(project: Project) -> Project:
-    """What happens here need not be seen in MLflow."""
-    project.environment["CODLINE_TRACKING"] = "off"
-    return project
-
-
 def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(untouched: Project) -> None:
     assert "Learning curve" in typed(untouched, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1")
     assert re.search(r"train\.epochs +2 +10", typed(untouched, "dvc params diff"))
@@ -105,18 +98,18 @@ def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
     assert page(f"http://127.0.0.1:{port}") == ""
 
 
-def test_the_flows_that_are_served_can_be_run_by_name(offline: Project) -> None:
-    before, metrics = offline.lock, [offline.root / f"cycles/{cycle}/metrics.json" for cycle in ("c1", "c2")]
-    with started(offline, "codline serve"):
-        until(lambda: '"READY"' in page(f"{offline.environment['PREFECT_API_URL']}/deployments/name/cycle/local"))
+def test_the_flows_that_are_served_can_be_run_by_name(project: Project) -> None:
+    before, metrics = project.lock, [project.root / f"cycles/{cycle}/metrics.json" for cycle in ("c1", "c2")]
+    with started(project, "codline serve"):
+        until(lambda: '"READY"' in page(f"{project.environment['PREFECT_API_URL']}/deployments/name/cycle/local"))
         for path in metrics:
             path.unlink()
-        typed(offline, "prefect deployment run campaign/local --watch")
+        typed(project, "prefect deployment run campaign/local --watch")
         assert all(path.exists() for path in metrics)
         metrics[1].unlink()
-        typed(offline, "prefect deployment run cycle/local -p cycle=c3 --watch".replace("c3", "c2"))  # the small campaign ends with c2
+        typed(project, "prefect deployment run cycle/local -p cycle=c3 --watch".replace("c3", "c2"))  # the small campaign ends with c2
         assert metrics[1].exists()
-    assert offline.lock == before
+    assert project.lock == before
 
 
 def test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says(untouched: Project) -> None:
