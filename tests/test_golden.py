@@ -48,7 +48,7 @@ def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(demo: Project,
     committed = demo.lock
     demo.must("dvc", "repro", "merge@c1", "evaluate@c1", "diagnose@c1")
     with warmed(tmp_path / "door") as warm:
-        Project(demo.root, CODLINE_TRACKING="off", **warm).must("dvc", "repro", timeout=580)
+        demo.having(**warm).must("dvc", "repro", timeout=580)
     demo.must("dvc", "repro", "--force", "--single-item", "report")
     assert hashes(demo.lock.decode()) == hashes(committed.decode())
     assert demo.lock == committed

@@ -49,6 +49,9 @@ class Project:
     def lock(self) -> bytes:
         return (self.root / "dvc.lock").read_bytes()
 
+    def having(self, **environment: str) -> "Project":
+        return Project(self.root, **self.environment | environment)
+
     def copied(self, root: Path) -> "Project":
         shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("campaign.lock"))
         return Project(root, **{key: value for key, value in self.environment.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(root)})
@@ -65,8 +68,10 @@ def warmed(door: Path) -> Iterator[dict[str, str]]:
         return
     settings = os.environ | {"PYTHONPATH": ""}
     with subprocess.Popen([sys.executable, "-c", WARM, str(door), *warm.MODULES.split()], cwd=REPOSITORY, env=settings) as process:
-        yield {"CODLINE_WARM": str(door)}
-        process.kill()
+        try:
+            yield {"CODLINE_WARM": str(door)}
+        finally:
+            process.kill()
 
 
 def hears_ctrl_c() -> None:

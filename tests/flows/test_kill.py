@@ -46,7 +46,7 @@ def wait(seconds: float, enough: Callable[[], bool]) -> None:
 
 def check(project: Project, finished: Project, kills: int, warm: dict[str, str]) -> None:
     """Every other run forks its stages from the tests' own warm process: there its own would be killed while it still imports."""
-    projects = [project, Project(project.root, **project.environment | warm)]
+    projects = [project, project.having(**warm)]
     chance = random.Random(kills)
     suffered = 0
     while suffered < kills:
@@ -76,7 +76,7 @@ def test_a_campaign_killed_twenty_times_ends_with_the_same_bytes(alone: Project,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["train@c1", "score@c1"])
-def test_ctrl_c_stops_a_campaign_whatever_stage_runs(alone: Project, finished: Project, stage: str) -> None:
+def test_ctrl_c_stops_a_campaign_whatever_stage_runs(alone: Project, finished: Project, warm: dict[str, str], stage: str) -> None:
     process = alone.start("codline", "run")
     name, _, cycle = stage.partition("@")
     deadline = time.monotonic() + 90
@@ -88,5 +88,5 @@ def test_ctrl_c_stops_a_campaign_whatever_stage_runs(alone: Project, finished: P
     said = (alone.root.parent / "said.txt").read_text()
     assert said.rstrip().endswith("stopped; run it again to go on from here")
     assert survivors(alone.root) == []
-    alone.must("codline", "run")
+    alone.having(**warm).must("codline", "run")
     assert alone.lock == finished.lock
