@@ -38,7 +38,7 @@ def named(label: int | bytes, classes: list[str]) -> str:
 
 
 def guessed(ids: np.ndarray, facts: Dataset, outputs: Path) -> list[np.ndarray]:
-    """The likeliest class of every pixel kept, enlarged."""
-    height, width = facts.shape[1:]
+    """The likeliest class of every pixel kept, for all of its square."""
     coarse = output_store.opened(outputs, facts.outputs).take(ids).argmax(axis=1).astype(np.uint8)
-    return [np.kron(one, np.ones((STRIDE, STRIDE), np.uint8))[:height, :width] for one in coarse]
+    rows, columns = (np.minimum(np.arange(side) // STRIDE, count - 1) for side, count in zip(facts.shape[1:], coarse.shape[1:], strict=True))
+    return list(coarse[:, rows][:, :, columns])

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from torch.nn import functional
 from torchmetrics.functional.classification import multiclass_calibration_error, multiclass_jaccard_index
 
-from codline import dataset as datasets, images, inference, masks, outputs, scoring, tables, tasks, weights
+from codline import dataset as datasets, exhibits, images, inference, masks, outputs, scoring, tables, tasks, weights
 from codline.annotators.base import Question
 from codline.annotators.simulated import Simulated
 from codline.augment import Augment, cut
@@ -248,3 +248,17 @@ def test_a_mask_with_an_unknown_class_is_not_merged(streets: Workspace, tmp_path
     tables.write(changed, tables.ANNOTATIONS, path)
     with pytest.raises(DataError, match="has label 77, expected 0 to 7"):
         copy.run("merge", "c1")
+
+
+def test_a_guess_covers_an_image_whose_sides_are_no_multiples_of_eight(tmp_path: Path) -> None:
+    facts = datasets.Dataset(task="segmentation", classes=["a", "b"], shape=(3, 20, 23), mean=[0.5] * 3, std=[0.5] * 3)
+    with_classes = np.arange(2 * 3).reshape(1, 1, 2, 3) % 2 * np.array([0.0, 1.0], np.float16)[None, :, None, None]
+    write_outputs(tmp_path / "outputs", facts, with_classes)
+    (guess,) = exhibits.guessed(np.array([7]), facts, tmp_path / "outputs")
+    assert guess.shape == (20, 23)
+    assert [[guess[y, x] for x in (0, 8, 16, 22)] for y in (0, 8, 19)] == [[0, 1, 0, 0], [1, 0, 1, 1], [1, 0, 1, 1]]
+
+
+def write_outputs(path: Path, facts: datasets.Dataset, logits: np.ndarray) -> None:
+    for _ in outputs.write(path, facts.outputs, "c1", [(np.array([7]), [logits])]):
+        pass

@@ -1,0 +1,99 @@
+"""fit() against a bare torch loop that does the same arithmetic on the same images: python -m benchmarks.training_step"""
+
+import stages  # noqa: F401  isort: skip (tells numpy its instructions before it is imported)
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from benchmarks.harness import Contender, arguments, compared, shown
+from codline import masks, tasks
+from codline.augment import Augment
+from codline.compute import configure
+from codline.inference import Normalize
+from codline.models.base import ModelSpec, Network
+from codline.models.drn_d_22 import DrnD22
+from codline.models.resnet18 import ResNet18
+from codline.models.small_cnn import SmallCnn
+from codline.models.small_unet import SmallUnet
+from codline.objectives.ema import Ema
+from codline.objectives.none import Nothing
+from codline.params import Compute
+from codline.training import Examples, Recipe, fit
+
+CLASSES, RATE = 10, 0.01
+CASES: dict[str, tuple[ModelSpec, tuple[int, int, int], int, int]] = {  # model, shape, batch, steps
+    "small_cnn, 28x28": (SmallCnn(width=16), (1, 28, 28), 64, 12),
+    "resnet18, 32x32": (ResNet18(), (3, 32, 32), 32, 2),
+    "small_unet, 64x96": (SmallUnet(width=8), (3, 64, 96), 8, 8),
+    "drn_d_22, 96x96": (DrnD22(), (3, 96, 96), 2, 2),
+}
+
+
+def recipe(batch: int, semi: bool) -> Recipe:
+    return Recipe(
+        epochs=1,
+        batch_size=batch,
+        learning_rate=RATE,
+        momentum=0.9,
+        weight_decay=5e-4,
+        decay_at=1.0,
+        decay_by=0.1,
+        start_from="previous",
+        augment=Augment(crop=2, flip=True),
+        objective=Ema() if semi else Nothing(),
+    )
+
+
+def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: int, semi: bool) -> dict[str, Contender]:
+    rng = np.random.default_rng(0)
+    count = batch * steps
+    pixels = rng.integers(0, 256, (2 * count, *shape), np.uint8)
+    dense = spec.task == "segmentation"
+    labels = rng.integers(0, CLASSES, (count, *shape[1:]) if dense else (count,), np.uint8)
+    kept = np.array([masks.encoded(one) for one in labels], object) if dense else labels.astype(np.int32)
+    normalize = Normalize([0.5] * shape[0], [0.25] * shape[0], torch.device("cpu"))
+    examples = Examples(pixels.__getitem__, np.arange(count), kept, np.arange(count, 2 * count), normalize)
+    network = spec.drawn(CLASSES, shape, 0)
+    ready = normalize(torch.from_numpy(pixels))
+    targets = torch.from_numpy(labels.astype(np.int64))
+    return {
+        "bare torch loop": lambda: bare(network, ready, targets, batch, semi),
+        "fit()": lambda: fit(network, examples, recipe(batch, semi), seed=0, resume=None, on_epoch=lambda _: None),
+    }
+
+
+def bare(network: Network, images: torch.Tensor, targets: torch.Tensor, batch: int, semi: bool) -> None:
+    """Images are ready in memory: what fit() spends on fetching, augmenting and bookkeeping is all on its side."""
+    network.train()
+    optimizer = torch.optim.SGD(network.parameters(), RATE, 0.9, weight_decay=5e-4)
+    average = torch.optim.swa_utils.AveragedModel(network, avg_fn=lambda mean, now, _: torch.lerp(now, mean, 0.999)) if semi else None
+    for start in range(0, len(targets), batch):
+        rows = slice(start, start + batch)
+        loss = tasks.loss(network(images[rows]), targets[rows])
+        if average is not None:
+            unlabeled = images[len(targets) :][rows]
+            with torch.no_grad():
+                theirs = average(unlabeled).softmax(1)
+            loss = loss + 0.05 * functional.mse_loss(network(unlabeled).softmax(1), theirs)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if average is not None:
+            average.update_parameters(network)
+
+
+def main() -> None:
+    asked = arguments(__doc__)
+    configure(Compute(device="cpu"))
+    cases = {
+        f"{case}, {'semi-supervised' if semi else 'supervised'}": contenders(*setting, semi)
+        for case, setting in CASES.items()
+        for semi in (False, True)
+        if not (semi and case.startswith("drn"))
+    }
+    shown("Training: CPU seconds of some steps", compared(cases, asked.rounds), asked.json)
+
+
+if __name__ == "__main__":
+    main()
