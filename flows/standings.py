@@ -16,6 +16,8 @@ from flows import study as studies
 from flows.display import console
 from flows.study import Plan
 
+CELL = 16  # characters of a column: "+84.12 ± 1.33", and its borders
+
 
 def final(plan: Plan) -> None:
     if noted(plan, "results.json"):
@@ -24,7 +26,7 @@ def final(plan: Plan) -> None:
 
 def results(plan: Plan) -> Table:
     found = noted(plan, "results.json") or {"arms": []}
-    counts = sorted({row["labels"] for arm in found["arms"] for row in arm["curve"]})
+    counts = fitting(sorted({row["labels"] for arm in found["arms"] for row in arm["curve"]}), max((len(arm["arm"]) for arm in found["arms"]), default=0))
     table = Table(title=plan.study.title, caption=f"Accuracy in %: mean ± 95% t-interval over n seeds. Δ: paired by seed, to {plan.study.compared}.")
     table.add_column("arm")
     for heading in ("n", *(f"{count:,} labels" for count in counts), "area", "Δ area", "Δ last", "n of Δ"):
@@ -36,6 +38,14 @@ def results(plan: Plan) -> Table:
         gaps = [shown(change.get("area"), sign="+"), shown(change.get("final"), sign="+"), str(change["area"]["n"]) if change else ""]
         table.add_row(arm["arm"], str(arm["n"]), *cells, shown(arm["area"]), *gaps)
     return table
+
+
+def fitting(counts: list[int], longest: int) -> list[int]:
+    """As many numbers of labels as the terminal has room for, evenly spread, the last among them; results.csv has all."""
+    room = max(1, (console.width - longest - 3 - 6 - 4 * CELL) // CELL)
+    if len(counts) <= room:
+        return counts
+    return [counts[-1 - (len(counts) - 1) * i // max(1, room - 1)] for i in reversed(range(room))] if room > 1 else counts[-1:]
 
 
 def shown(value: dict[str, Any] | None, n: int | None = None, sign: str = "") -> str:
