@@ -119,7 +119,9 @@ def test_first_labels_are_drawn_among_those_that_are_known(half_labeled: Workspa
         half_labeled.run("prepare")
 
 
-def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: Workspace) -> None:
+@pytest.mark.parametrize("size", [9, 130])  # stored raw, and as files
+def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: Workspace, size: int) -> None:
+    half_labeled.change(**{"prepare.dataset.size": size})
     half_labeled.change(**{"select.budget": 3, "annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.chain(2))
     shutil.rmtree("cycles")
     Path("answers.csv").write_text("\n".join(["id,label", *(f"{i},{'ab'[i % 2]}" for i in range(24))]))
@@ -129,6 +131,7 @@ def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: W
     assert json.loads(half_labeled.path("diagnose", "diagnostics", "c1").read_text()) == {"spearman": None}
     assert json.loads(half_labeled.path("evaluate", "metrics", "c2").read_text())["labels"] == 8
     assert (half_labeled.path("report", "report") / "index.html").exists()
+    assert isinstance(images.opened(half_labeled.path("prepare", "images")), images.Encoded) == (size > 128)
 
 
 def test_images_that_are_in_the_pool_and_for_testing_are_counted(half_labeled: Workspace, caplog: pytest.LogCaptureFixture) -> None:
