@@ -17,7 +17,7 @@ from codline.errors import DataError
 from codline.rows import Batches, Rows
 
 BATCH = 4096  # images in a record batch, at most: large enough to be quick, small enough to ingest in bounded memory
-BYTES = 32 * 2**20  # of a record batch, or one image more
+BYTES = 16 * 2**20  # of a record batch, or one image more
 LARGEST = 128  # pixels a side of an image that is stored raw
 CACHE = 2**30  # bytes of decoded images kept by an open store
 HEARD = 256  # images between two notes of progress
