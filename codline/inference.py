@@ -1,12 +1,14 @@
 """Images in, logits out: streamed, so that memory does not grow with the pool."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from codline.dense import thinned
+from codline.models.base import Network
 
 Take = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
 View = Callable[[Tensor], Tensor]
@@ -44,23 +46,56 @@ def filled(images: np.ndarray) -> np.ndarray:
     return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing else images
 
 
-def logits(
-    network: nn.Module, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, thin: bool = False
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (ids, logits) batch by batch, in evaluation mode."""
-    for some, (found,) in all_logits([network], take, ids, normalize, batch_size, thin=thin):
-        yield some, found
+@dataclass(frozen=True)
+class Pass:
+    """What is seen of one batch."""
+
+    ids: np.ndarray
+    logits: list[np.ndarray]  # of every network
+    features: np.ndarray | None = None  # of the first one, (images, channels), where asked for
+    samples: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # logits of the first one under dropout, pass after pass, where asked for
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked for besides logits."""
+
+    thin: bool = False  # of dense logits, the pixels that are kept alone
+    features: bool = False
+    dropouts: Tensor | None = None  # (passes, channels): what the features are multiplied with; the same for every image, so that batches do not matter
 
 
 @torch.inference_mode()
-def all_logits(
-    networks: Sequence[nn.Module], take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, view: View | None = None, thin: bool = False
-) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-    """The same of several networks, which see the same images; `view` may change these first. Of dense outputs, `thin` takes the pixels that are kept."""
+def passes(
+    networks: Sequence[Network], take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, wanted: Wanted, view: View | None = None
+) -> Iterator[Pass]:
+    """Several networks see the same images; `view` may change these first."""
     for network in networks:
         network.eval()
     for rows in stretches(len(ids), batch_size):
+        count = len(ids[rows])
         images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
         inputs = normalize(images if view is None else view(images))
-        said = (network(inputs) for network in networks)
-        yield ids[rows], [(thinned(out) if thin and out.ndim > 2 else out).float().cpu().numpy()[: len(ids[rows])] for out in said]
+        features = networks[0].body(inputs)
+        said = [networks[0].head(features), *(network(inputs) for network in networks[1:])]
+        samples = sampled(networks[0], features, wanted, count) if wanted.dropouts is not None else iter(())
+        pooled = features.flatten(2).mean(2) if features.ndim > 2 else features
+        yield Pass(ids[rows], [told(each, wanted, count) for each in said], pooled.float().cpu().numpy()[:count] if wanted.features else None, samples)
+
+
+@torch.inference_mode()
+def sampled(network: Network, features: Tensor, wanted: Wanted, count: int) -> Iterator[np.ndarray]:
+    assert wanted.dropouts is not None
+    for factors in wanted.dropouts.to(features.device):
+        yield told(network.head(features * factors.view(1, -1, *(1,) * (features.ndim - 2))), wanted, count)
+
+
+def told(logits: Tensor, wanted: Wanted, count: int) -> np.ndarray:
+    found: np.ndarray = (thinned(logits) if wanted.thin and logits.ndim > 2 else logits).float().cpu().numpy()[:count]
+    return found
+
+
+def logits(network: Network, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, thin: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield (ids, logits) of one network, batch by batch."""
+    for one in passes([network], take, ids, normalize, batch_size, Wanted(thin)):
+        yield one.ids, one.logits[0]

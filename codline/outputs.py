@@ -1,6 +1,7 @@
 """outputs.arrow: what a model says of every unlabelled image, written as it streams by. n rows of a chunk, C classes; dense ones have two axes more."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +11,20 @@ from codline import tables
 from codline.dense import NOTHING, thinned
 from codline.rows import Rows
 
-Chunk = tuple[np.ndarray, list[np.ndarray]]  # ids; logits of one or more networks
 
-
-def write(path: Path, shape: tuple[int, ...], cycle: str, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """Write each chunk's first logits, of dense ones what is kept, and pass all on, so that scoring needs no second look at them."""
+@contextmanager
+def writing(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
+    """Yield keep(ids, logits): of dense logits, it keeps the pixels that are kept."""
     schema = tables.with_metadata(tables.outputs(shape), {"cycle": cycle})
-    number = schema.field("logits").type.value_type.to_pandas_dtype()
+    kind = schema.field("logits").type
     with tables.stream(path, schema) as writer:
-        for ids, logits in chunks:
-            kept = logits[0] if logits[0].ndim <= 2 or logits[0].shape[1:] == shape else thinned(logits[0])
-            column = pa.FixedSizeListArray.from_arrays(pa.array(kept.astype(number, copy=False).reshape(-1)), type=schema.field("logits").type)
+
+        def keep(ids: np.ndarray, logits: np.ndarray) -> None:
+            kept = logits if logits.ndim <= 2 or logits.shape[1:] == shape else thinned(logits)
+            column = pa.FixedSizeListArray.from_arrays(pa.array(kept.astype(kind.value_type.to_pandas_dtype(), copy=False).reshape(-1)), type=kind)
             writer.write_batch(pa.record_batch([pa.array(ids, pa.int64()), column], schema=schema))
-            yield ids, logits
+
+        yield keep
 
 
 def opened(path: Path, shape: tuple[int, ...]) -> Rows:

@@ -50,6 +50,14 @@ def amount(value: float, total: int) -> int:
     return value if isinstance(value, int) else max(1, round(value * total))
 
 
+class Budget(BaseModel):
+    """What of select's section another stage may know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    budget: Amount
+
+
 def load(path: Path) -> dict[str, Any]:
     try:
         raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))

@@ -1,38 +1,134 @@
 """What the score stage compares: which images, seen how, by which networks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from codline import companions, outputs
+from codline import companions, inference, outputs, scratch
 from codline.augment import Augment
-from codline.inference import View
+from codline.errors import CodlineError
+from codline.inference import Normalize, Pass, Take, View, Wanted
 from codline.models.base import Network
 from codline.params import amount
 from codline.rows import Rows
-from codline.strategies.base import Other, Outputs, Pool, Strategy
+from codline.strategies.base import Bench, Chooser, Known, Other, Outputs, Pool, Strategy, Whole
 
 
 @dataclass(frozen=True)
-class Seen:
-    """How a strategy gets to see what the networks say."""
+class Sight:
+    """How images are seen."""
 
-    strategy: Strategy
+    take: Take
+    normalize: Normalize
+    batch_size: int
+
+    def passes(self, networks: Sequence[Network], ids: np.ndarray, wanted: Wanted, view: View | None = None) -> Iterator[Pass]:
+        return inference.passes(networks, self.take, ids, self.normalize, self.batch_size, wanted, view)
+
+    def tensors(self, ids: np.ndarray) -> Tensor:
+        return self.normalize(torch.from_numpy(self.take(ids)).to(self.normalize.device))
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a strategy is told, besides this cycle's outputs."""
+
     chosen: np.ndarray  # ids that can be asked for
-    others: tuple[Other, ...]  # whose logits come with this cycle's, in this order
+    others: tuple[Other, ...]  # the networks whose logits come with this cycle's, in this order
     kept: Rows | None  # the last cycle's outputs, unless they are among the others
     first_cycle: bool
+    rng: np.random.Generator
 
-    def scores(self, ids: np.ndarray, logits: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        rows = np.isin(ids, self.chosen, assume_unique=True)
-        ours, *theirs = (said(each[rows]) for each in logits)
-        beside = dict(zip(self.others, theirs, strict=True))
-        if self.kept is not None and "previous" in self.strategy.needs(self.first_cycle):
-            beside["previous"] = said(self.kept.take(ids[rows]))
-        return self.strategy.scores(Pool(ids[rows], ours, beside, self.first_cycle), rng)
+
+class Scorer:
+    """A strategy that scores, batch by batch."""
+
+    def __init__(self, strategy: Strategy, beside: Beside) -> None:
+        self.strategy, self.beside = strategy, beside
+        self.found: list[np.ndarray] = []
+
+    def see(self, one: Pass) -> None:
+        self.found.append(self.strategy.scores(self.pool(one), self.beside.rng))
+
+    def pool(self, one: Pass) -> Pool:
+        rows = self.rows(one)
+        ours, *theirs = (said(logits[rows]) for logits in one.logits)
+        others = dict(zip(self.beside.others, theirs, strict=True))
+        if self.beside.kept is not None and "previous" in self.strategy.needs(self.beside.first_cycle):
+            others["previous"] = said(self.beside.kept.take(one.ids[rows]))
+        return Pool(one.ids[rows], ours, others, self.beside.first_cycle, (outputs.softmax(logits[rows]) for logits in one.samples))
+
+    def rows(self, one: Pass) -> np.ndarray:
+        return np.isin(one.ids, self.beside.chosen, assume_unique=True)
+
+    def scores(self) -> np.ndarray:
+        """One for each that can be asked for."""
+        return np.concatenate([np.empty(0), *self.found])
+
+
+class Gatherer(Scorer):
+    """A strategy that has to see the whole pool before it chooses."""
+
+    def __init__(
+        self, strategy: Chooser, beside: Beside, budget: int, labeled: np.ndarray, labels: np.ndarray, sight: Sight, network: Network, bench: Bench
+    ) -> None:
+        super().__init__(strategy, beside)
+        self.chooser, self.budget, self.labeled, self.labels = strategy, budget, labeled, labels
+        self.sight, self.network, self.bench = sight, network, bench
+        self.pools: list[tuple[Pool, np.ndarray]] = []
+
+    def see(self, one: Pass) -> None:
+        assert one.features is not None
+        self.pools.append((self.pool(one), one.features[self.rows(one)]))
+
+    def scores(self) -> np.ndarray:
+        """The query, most wanted first, has budget, budget - 1, ..., 1; all others have 0."""
+        ids = chosen(self.chooser.choose(self.whole(), self.budget, self.beside.rng), self.beside.chosen, self.budget)
+        scores = np.zeros(len(self.beside.chosen))
+        scores[np.searchsorted(self.beside.chosen, ids)] = np.arange(self.budget, 0, -1)
+        return scores
+
+    def whole(self) -> Whole:
+        parts = [pool for pool, _ in self.pools]
+        others = {name: joined([part.others[name] for part in parts]) for name in parts[0].others}
+        features = np.concatenate([features for _, features in self.pools])
+        ids, ours = np.concatenate([part.ids for part in parts]), joined([part.outputs for part in parts])
+        return Whole(ids, ours, features, self.known(), self.bench, others, self.beside.first_cycle)
+
+    def known(self) -> Known:
+        seen = [one.features for one in self.sight.passes([self.network], self.labeled, Wanted(features=True))]
+        return Known(self.labeled, self.labels, np.concatenate([features for features in seen if features is not None]))
+
+
+def bench(sight: Sight, seed: int, name: str) -> Bench:
+    def advance(done: int, total: int) -> None:
+        scratch.note("progress", name, {"unit": "steps", "done": done, "total": total})
+
+    return Bench(sight.tensors, sight.normalize.device, seed, advance)
+
+
+def joined(parts: list[Outputs]) -> Outputs:
+    return Outputs(np.concatenate([part.logits_NC for part in parts]), np.concatenate([part.probs_NC for part in parts]))
+
+
+def chosen(ids: np.ndarray, pool: np.ndarray, budget: int) -> np.ndarray:
+    """The ids, if they are a query."""
+    if len(ids) != budget or len(np.unique(ids)) != budget or not np.isin(ids, pool).all():
+        raise CodlineError(f"the strategy chose {len(np.unique(ids))} images, expected {budget} different ones of the unlabelled pool")
+    return ids
+
+
+def dropouts(passes: int, share: float, network: Network, shape: tuple[int, ...], seed: int) -> Tensor | None:
+    """What features are multiplied with in each stochastic pass: zero, or what keeps their mean. The same for every image, so that batches do not matter."""
+    if not passes:
+        return None
+    device = next(network.parameters()).device
+    channels = network.eval().body(torch.zeros(1, *shape, device=device)).shape[1]
+    kept = torch.rand(passes, channels, generator=torch.Generator().manual_seed(seed)) >= share
+    return kept / (1 - share)
 
 
 def networks(needs: Iterable[Other], beside: dict[str, Tensor], previous: Network, untrained: Callable[[], Network]) -> dict[Other, Network]:

@@ -67,6 +67,7 @@ def resolved(stage: Callable[..., None], arguments: dict[str, Any]) -> dict[str,
         "seed": lambda: params.seed(raw),
         "compute": lambda: params.section(raw, "compute", params.Compute),
         "cycles": lambda: list(params.cycles(raw)),
+        "budget": lambda: params.section(raw, "select", params.Budget).budget,
     }
     asked = {name: value() for name, value in shared.items() if name in hints(stage)}
     for name, kind in hints(stage).items():

@@ -77,9 +77,9 @@ def prepare(
     normalize = inference.Normalize(mean, std, device)
     unlabeled = np.setdiff1d(ids.pool, ids.first)
     batch = max(8, min(512, PIXELS // (shape[1] * shape[2])))
-    passes = inference.all_logits([network], image_store.opened(images).take, unlabeled, normalize, batch, thin=True)
-    for _ in output_store.write(outputs, datasets.opened(dataset).outputs, "init", passes):
-        pass
+    with output_store.writing(outputs, datasets.opened(dataset).outputs, "init") as keep:
+        for some, logits in inference.logits(network, image_store.opened(images).take, unlabeled, normalize, batch, thin=True):
+            keep(some, logits)
 
 
 if __name__ == "__main__":

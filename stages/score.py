@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Literal, Self
 
-import numpy as np
 import pyarrow as pa
 from pydantic import PositiveInt, model_validator
 
@@ -20,10 +19,12 @@ from codline import (
 )
 from codline.augment import Augment
 from codline.compute import configure
+from codline.errors import UserError
 from codline.labels import unlabeled
-from codline.params import Amount, Compute, Section
+from codline.params import Amount, Compute, Section, amount
 from codline.progress import bar
 from codline.strategies import AnyStrategy
+from codline.strategies.base import Chooser
 from stages._cli import In, Out, run
 
 
@@ -46,6 +47,7 @@ def score(
     *,
     seed: int,
     compute: Compute,
+    budget: int | float,
     cycle: str,
     images: In,
     dataset: In,
@@ -59,33 +61,38 @@ def score(
     scores: Out,
 ) -> None:
     device = configure(compute)
-    facts = datasets.opened(dataset)
+    facts, strategy = datasets.opened(dataset), params.strategy
     classes, shape = len(facts.classes), facts.shape
+    if facts.task == "segmentation" and not strategy.dense:
+        raise UserError(f"params.yaml: score.strategy.name: found {strategy.name!r}, which is not defined for segmentation")
     network, card = weights.load_network(model, classes=classes, shape=shape)
     last, before = weights.load_network(earlier, classes=classes, shape=shape)
-    kept = output_store.opened(previous, facts.outputs)
-    first_cycle, recomputed = before.cycle == "init", params.previous == "recomputed"
-    needs = params.strategy.needs(first_cycle)
+    kept = None if params.previous == "recomputed" else output_store.opened(previous, facts.outputs)
+    first_cycle = before.cycle == "init"
     untrained = partial(card.spec.drawn, classes, shape, seeding.derive(seed, "independent"))
-    others = scoring.networks(needs if recomputed else needs - {"previous"}, companion_store.read(companions), last, untrained)
+    needs = strategy.needs(first_cycle) - ({"previous"} if kept else set())
+    others = scoring.networks(needs, companion_store.read(companions), last, untrained)
     ids = unlabeled(pool, labeled)
     chosen = scoring.subset(ids, params.subset, seeding.stream(seed, "subset", cycle))
-    passes = inference.all_logits(
-        [each.to(device) for each in (network, *others.values())],
-        image_store.opened(images).take,
-        chosen if recomputed else ids,
-        inference.Normalize(facts.mean, facts.std, device),
-        params.batch_size,
-        scoring.view(params.augment, seeding.derive(seed, "view", cycle)),
-        thin=not recomputed,
-    )
-    seen = scoring.Seen(params.strategy, chosen, tuple(others), None if recomputed else kept, first_cycle)
-    rng, found = seeding.stream(seed, "selection", cycle), [np.empty(0)]
-    with bar(f"score@{cycle}", "images", len(chosen)) as advance:
-        for chunk, logits in output_store.write(outputs, facts.outputs, cycle, passes):
-            found.append(seen.scores(chunk, logits, rng))
-            advance(sum(map(len, found)))
-    tables.write(pa.table([chosen, np.concatenate(found)], schema=tables.SCORES), tables.SCORES, scores)
+    sight = scoring.Sight(image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device), params.batch_size)
+    beside = scoring.Beside(chosen, tuple(others), kept, first_cycle, seeding.stream(seed, "selection", cycle))
+    if isinstance(strategy, Chooser):
+        known = tables.read(labeled, tables.LABELED)
+        asked = min(amount(budget, tables.read(pool, tables.POOL).num_rows), len(chosen))
+        bench = scoring.bench(sight, seeding.derive(seed, "strategy", cycle), f"score@{cycle}")
+        scorer: scoring.Scorer = scoring.Gatherer(strategy, beside, asked, known["id"].to_numpy(), known["label"].to_numpy(), sight, network, bench)
+    else:
+        scorer = scoring.Scorer(strategy, beside)
+    dropouts = scoring.dropouts(*strategy.stochastic(), network, shape, seeding.derive(seed, "dropout", cycle))
+    wanted = inference.Wanted(thin=kept is not None, features=isinstance(strategy, Chooser), dropouts=dropouts)
+    view = scoring.view(params.augment, seeding.derive(seed, "view", cycle))
+    networks = [each.to(device) for each in (network, *others.values())]
+    with bar(f"score@{cycle}", "images", len(chosen)) as advance, output_store.writing(outputs, facts.outputs, cycle) as keep:
+        for done, one in enumerate(sight.passes(networks, ids if kept else chosen, wanted, view), 1):
+            keep(one.ids, one.logits[0])
+            scorer.see(one)
+            advance(min(done * params.batch_size, len(chosen)))
+    tables.write(pa.table([chosen, scorer.scores()], schema=tables.SCORES), tables.SCORES, scores)
 
 
 if __name__ == "__main__":

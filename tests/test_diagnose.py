@@ -24,8 +24,8 @@ LOSSES = [float(np.log1p(np.exp(-logit if label == 0 else logit))) for logit, la
 
 
 def told(path: Path, cycle: str, ids: np.ndarray, sure_of_0: list[float]) -> None:
-    for _ in outputs.write(path, (2,), cycle, [(ids, [np.array([[logit, 0.0] for logit in sure_of_0], np.float32)])]):
-        pass
+    with outputs.writing(path, (2,), cycle) as keep:
+        keep(ids, np.array([[logit, 0.0] for logit in sure_of_0], np.float32).reshape(-1, 2))
 
 
 def diagnosed(folder: Path, scores: list[float], query: list[int], buckets: int = 2, before: str = "c1", forgotten: int = 0) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from hypothesis import given, strategies as st
 from torch import nn
 
 from codline import dataset, images, inference, weights
-from codline.inference import Normalize, stretches
+from codline.inference import Normalize, Wanted, stretches
+from codline.models.base import Network
 from tests.workspace import Workspace
 
 
@@ -40,7 +41,7 @@ def test_outputs_are_the_same_bytes_for_every_batch_size(workspace: Workspace) -
 
 
 def test_outputs_come_from_evaluation_mode_and_carry_no_gradient() -> None:
-    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4), nn.Dropout(0.5)).train()
+    network = Network(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4)), nn.Dropout(0.5)).train()
     before = {key: value.clone() for key, value in network.state_dict().items()}
     pixels = np.arange(6 * 4, dtype=np.uint8).reshape(6, 1, 2, 2)
     ((_, logits),) = inference.logits(network, pixels.__getitem__, np.arange(6), Normalize([0.0], [1.0], torch.device("cpu")), 6)
@@ -56,7 +57,7 @@ def test_nothing_is_taken_before_it_is_needed() -> None:
         taken.extend(ids)
         return np.zeros((len(ids), 1, 2, 2), np.uint8)
 
-    next(inference.logits(nn.Flatten(), take, np.arange(1_000_000), Normalize([0.0], [1.0], torch.device("cpu")), 4))
+    next(inference.logits(Network(nn.Flatten(), nn.Identity()), take, np.arange(1_000_000), Normalize([0.0], [1.0], torch.device("cpu")), 4))
     assert taken == [0, 1, 2, 3]
 
 
@@ -64,3 +65,24 @@ def test_images_are_standardised_channel_by_channel() -> None:
     normalize = Normalize([0.5, 0.0], [0.5, 2.0], torch.device("cpu"))
     pixels = torch.tensor([0, 255], dtype=torch.uint8).reshape(1, 2, 1, 1)
     assert normalize(pixels).flatten().tolist() == [-1.0, 0.5]
+
+
+def test_features_are_what_the_head_sees_and_of_maps_the_mean_over_their_pixels() -> None:
+    pixels, normalize = np.random.default_rng(0).integers(0, 256, (6, 3, 4, 4), np.uint8), Normalize([0.0] * 3, [1.0] * 3, torch.device("cpu"))
+    flat, dense = Network(nn.Flatten(), nn.Linear(48, 2)), Network(nn.Identity(), nn.Conv2d(3, 2, 1))
+    for network, expected in ((flat, pixels.reshape(6, 48) / 255), (dense, pixels.mean((2, 3)) / 255)):
+        (one,) = inference.passes([network], pixels.__getitem__, np.arange(6), normalize, 6, Wanted(features=True))
+        assert one.features == pytest.approx(expected, rel=1e-5)
+
+
+def test_stochastic_passes_drop_the_same_features_of_every_image_whatever_the_batches() -> None:
+    pixels, normalize = np.random.default_rng(0).integers(0, 256, (6, 1, 2, 2), np.uint8), Normalize([0.0], [1.0], torch.device("cpu"))
+    network, factors = Network(nn.Flatten(), nn.Linear(4, 3)).eval(), torch.tensor([[0.0, 2, 2, 0], [2, 0, 0, 2]])
+    whole, parts = (
+        [list(one.samples) for one in inference.passes([network], pixels.__getitem__, np.arange(6), normalize, size, Wanted(dropouts=factors))]
+        for size in (6, 2)
+    )
+    inputs = torch.from_numpy(pixels.reshape(6, 4) / 255).float()
+    for number, row in enumerate(factors):
+        assert whole[0][number] == pytest.approx(network.head(inputs * row).detach().numpy(), abs=1e-6)
+        assert np.concatenate([part[number] for part in parts]).tolist() == whole[0][number].tolist()

@@ -82,6 +82,7 @@ def test_params_yaml_has_a_valid_section_for_every_stage(stage: str) -> None:
 def test_a_stage_declares_just_the_parameters_it_takes(stage: str) -> None:
     shared = {name for name in params.SHARED if name in inspect.signature(function(stage)).parameters}
     shared |= {"queries"} if "cycles" in shared else set()  # they are checked against each other
+    shared |= {"select"} if "budget" in inspect.signature(function(stage)).parameters else set()
     assert set(body(stage)["params"]) == shared | {stage}
 
 

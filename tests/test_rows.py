@@ -27,9 +27,9 @@ def stored(path: Path, count: int) -> Rows:
 def logits(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     """Six rows in three chunks; each row holds its id."""
     path = tmp_path_factory.mktemp("rows") / "outputs.arrow"
-    parts = [(ids, [np.repeat(ids[:, None], 2, axis=1).astype(np.float32)]) for ids in np.split(IDS, [3, 4])]
-    for _ in outputs.write(path, (2,), "c1", parts):
-        pass
+    with outputs.writing(path, (2,), "c1") as keep:
+        for ids in np.split(IDS, [3, 4]):
+            keep(ids, np.repeat(ids[:, None], 2, axis=1).astype(np.float32))
     return outputs.opened(path, (2,))
 
 
@@ -101,7 +101,7 @@ def test_ids_and_chunks_stay_together(logits: Rows) -> None:
 
 
 def test_a_file_without_rows_can_be_opened(tmp_path: Path) -> None:
-    for _ in outputs.write(tmp_path / "outputs.arrow", (4,), "init", []):
+    with outputs.writing(tmp_path / "outputs.arrow", (4,), "init"):
         pass
     rows = outputs.opened(tmp_path / "outputs.arrow", (4,))
     assert len(rows) == 0

@@ -39,8 +39,8 @@ def write_files(path: Path) -> None:
 
 
 def write_outputs(path: Path) -> None:
-    for _ in outputs.write(path, (3,), "c1", [(np.arange(9), [np.ones((9, 3), np.float32)])]):
-        pass
+    with outputs.writing(path, (3,), "c1") as keep:
+        keep(np.arange(9), np.ones((9, 3), np.float32))
 
 
 READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {

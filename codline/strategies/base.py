@@ -1,8 +1,8 @@
-"""What every acquisition strategy is: a frozen object that gives each unlabelled image a score, higher meaning more wanted."""
+"""What every acquisition strategy is: a frozen object that gives each unlabelled image a score, higher meaning more wanted, or chooses the whole query."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -30,14 +30,53 @@ class Pool:
     outputs: Outputs  # of this cycle's model
     others: Mapping[Other, Outputs] = field(default_factory=dict)  # those that the strategy needs
     first_cycle: bool = False
+    samples: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # probabilities of the stochastic passes asked for, one pass after the other
 
     @property
     def probs_NC(self) -> np.ndarray:  # noqa: N802 (shape suffix)
         return self.outputs.probs_NC
 
 
+@dataclass(frozen=True)
+class Known:
+    """The labelled images."""
+
+    ids: np.ndarray
+    labels: np.ndarray
+    features_MD: np.ndarray
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a strategy that trains a network of its own works with. Tensors are torch's; those who learn import it."""
+
+    images: Callable[[np.ndarray], Any]  # ids -> standardised images on the device
+    device: Any
+    seed: int
+    advance: Callable[[int, int], None]  # steps done, of so many
+
+
+@dataclass(frozen=True)
+class Whole:
+    """All of the unlabelled pool at once, rows aligned."""
+
+    ids: np.ndarray
+    outputs: Outputs
+    features_ND: np.ndarray  # before the head, float32; of dense ones the mean over the pixels
+    known: Known
+    bench: Bench
+    others: Mapping[Other, Outputs] = field(default_factory=dict)
+    first_cycle: bool = False
+
+
 class Strategy(Section):
     """Fields are the strategy's own parameters; data comes to the method."""
+
+    dense: ClassVar[bool] = True  # whether it is defined for segmentation, too
+
+    def stochastic(self) -> tuple[int, float]:
+        """How many passes with dropout the pool must hold, and what share of the features they leave out."""
+        return 0, 0.0
 
     def needs(self, first_cycle: bool) -> frozenset[Other]:
         """The other models whose outputs the pool must hold; they cost a forward pass each, but for `previous`, which is kept."""
@@ -45,4 +84,12 @@ class Strategy(Section):
 
     def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
         """One score per image. Called on stretches in id order with one generator, so that the stretches' sizes do not matter."""
+        raise NotImplementedError
+
+
+class Chooser(Strategy):
+    """What is worth asking depends on what else is asked: it sees the whole pool and chooses a whole query."""
+
+    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
+        """So many distinct ids of the pool, the most wanted first."""
         raise NotImplementedError
