@@ -76,6 +76,20 @@ def read(path: Path, schema: pa.Schema) -> pa.Table:
     return table
 
 
+def foreign(path: Path, *names: str) -> pa.Table:
+    """These columns of a Parquet file that somebody else wrote."""
+    wanted = " and ".join(names)
+    try:
+        table = pq.read_table(path, columns=list(names))
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: not found; prepare.dataset names it") from error
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a Parquet file with the columns {wanted} ({' '.join(str(error).split())})") from error
+    if table.column_names != list(names) or not len(table):
+        raise DataError(f"{path}: found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}, expected images with the columns {wanted}")
+    return table
+
+
 def write_csv(table: pa.Table, schema: pa.Schema, path: Path) -> None:
     check(table.schema, schema, path)
     with whole(path) as part:

@@ -10,11 +10,10 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field, PositiveInt
 
-from codline import masks
+from codline import masks, tables
 from codline.datasets.base import DatasetSpec, Encoded, Raw
 from codline.errors import DataError
 
@@ -62,14 +61,7 @@ def in_folder(folder: Path) -> list[Frame]:
 
 
 def in_table(path: Path) -> list[Frame]:
-    try:
-        table = pq.read_table(path, columns=["image", "mask"])
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: not found; prepare.dataset names it") from error
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a Parquet file with the columns image and mask ({' '.join(str(error).split())})") from error
-    if table.column_names != ["image", "mask"]:
-        raise DataError(f"{path}: found the columns {', '.join(table.column_names) or 'of something else'}, expected image and mask")
+    table = tables.foreign(path, "image", "mask")
     cells = zip(table["image"], table["mask"], strict=True)
     return [Frame(f"{path}: row {row}", partial(content, image), partial(content, mask)) for row, (image, mask) in enumerate(cells)]
 

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field, PositiveInt
 
+from codline import tables
 from codline.datasets.base import DatasetSpec, Encoded, Raw, Size, sides
 from codline.errors import DataError
 
@@ -62,15 +62,7 @@ def stacked(parts: list[tuple[Path, pa.Table]]) -> np.ndarray:
 
 
 def opened(path: Path) -> tuple[Path, pa.Table]:
-    try:
-        table = pq.read_table(path, columns=["image", "label"])
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: not found; prepare.dataset names it") from error
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a Parquet file with the columns image and label ({' '.join(str(error).split())})") from error
-    if table.column_names != ["image", "label"] or not len(table):
-        raise DataError(f"{path}: found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}, expected images with the columns image and label")
-    return path, table
+    return path, tables.foreign(path, "image", "label")
 
 
 def hint(table: pa.Table, key: str) -> Any:
@@ -78,12 +70,12 @@ def hint(table: pa.Table, key: str) -> Any:
     return json.loads(value) if value else None
 
 
-def named(tables: list[tuple[Path, pa.Table]]) -> tuple[str, ...]:
+def named(parts: list[tuple[Path, pa.Table]]) -> tuple[str, ...]:
     """The classes: as the files list them, or the names, or the numbers up to the largest."""
-    listed = next((names for _, table in tables if (names := hint(table, "classes"))), None)
+    listed = next((names for _, table in parts if (names := hint(table, "classes"))), None)
     if listed is not None:
         return tuple(listed)
-    labels = {label for _, table in tables for label in table["label"].unique().to_pylist()}
+    labels = {label for _, table in parts for label in table["label"].unique().to_pylist()}
     if all(isinstance(label, int) for label in labels):
         return tuple(str(number) for number in range(max(labels) + 1))
     return tuple(sorted(str(label) for label in labels))
