@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 from scipy.spatial.distance import cdist
 
+from codline import tables
 from codline.errors import DataError
 from codline.geometry import Points
 from codline.strategies.badge import Badge
@@ -16,6 +17,7 @@ from codline.strategies.cod_diverse import CodDiverse
 from codline.strategies.core_set import CoreSet
 from codline.strategies.prob_cover import ProbCover
 from codline.strategies.typiclust import Typiclust
+from tests.workspace import Workspace
 
 BENCH = Bench(lambda _: None, None, 0, lambda *_: None)
 LINE = [[0.0], [1], [2], [5], [6], [10]]  # one feature: places on a line
@@ -179,3 +181,19 @@ def test_features_that_are_not_finite_are_refused_with_a_sentence(strategy: Choo
 def test_outputs_that_are_not_finite_are_refused_with_a_sentence(strategy: Chooser) -> None:
     with pytest.raises(DataError, match=r"^outputs of image 1: found NaN or infinity, expected finite numbers$"):
         chosen(strategy, whole_of([[0.0], [1]], now=[SURE, [np.nan, np.nan]]), 1)
+
+
+@pytest.mark.parametrize("cycle", ["c1", "c2"])
+@pytest.mark.parametrize("name", ["core_set", "badge", "typiclust", "prob_cover", "cod_diverse"])
+def test_the_stage_writes_the_query_as_falling_scores(workspace: Workspace, name: str, cycle: str) -> None:
+    workspace.change(**{"score.strategy": {"name": name}, "select.budget": 20})
+    for stage in ("score", "select"):
+        workspace.run(stage, cycle)
+    scores = tables.read(workspace.path("score", "scores", cycle), tables.SCORES)
+    assert sorted(scores["score"].to_pylist(), reverse=True) == [*range(20, 0, -1), *[0] * (len(scores) - 20)]
+    query = tables.read(workspace.path("select", "query", cycle), tables.QUERY)
+    assert query["score"].to_pylist() == list(range(20, 0, -1))
+    before = workspace.path("score", "scores", cycle).read_bytes()
+    workspace.change(**{"score.batch_size": 64})
+    workspace.run("score", cycle)
+    assert workspace.path("score", "scores", cycle).read_bytes() == before

@@ -104,6 +104,17 @@ def test_one_class_is_enough(strategy: Chooser, first_cycle: bool) -> None:
 
 
 @each_chooser
+@each_cycle
+def test_dense_outputs_make_a_query_unless_the_stage_refuses_them(strategy: Chooser, first_cycle: bool) -> None:
+    def dense(outputs: Outputs) -> Outputs:
+        return Outputs(*(np.repeat(array[:, :, None, None], 6, axis=2).reshape(30, 4, 2, 3) for array in (outputs.logits_NC, outputs.probs_NC)))
+
+    pool = whole_of(7, first_cycle=first_cycle)
+    wide = replace(pool, outputs=dense(pool.outputs), others={name: dense(outputs) for name, outputs in pool.others.items()})
+    assert not strategy.dense or chosen(strategy, wide) == chosen(strategy, pool)
+
+
+@each_chooser
 def test_a_pool_of_one_image_is_the_query(strategy: Chooser) -> None:
     pool = whole_of(images=1, labeled=1)
     assert chosen(strategy, pool, 1) == pool.ids.tolist()
