@@ -142,7 +142,7 @@ def seeds(points: Points, weights: np.ndarray, count: int, rng: np.random.Genera
     Distances lag behind by up to PENDING centres: they are then upper bounds. A row drawn by its bound is kept with the probability true distance / bound,
     else another is drawn, which is the distribution of the true distances. Where nothing is left but copies of centres, the rest is drawn evenly.
     """
-    weights = weights / (weights.max() or 1.0) if weights.any() else np.ones(len(weights))
+    weights = weights / weights.max() if weights.any() else np.ones(len(weights))
     chosen: list[int] = [] if len(centres) else [drawn(weights, rng)][:count]
     pending, least, rejected = [*centres, *chosen], np.full(len(weights), np.inf), REJECTIONS
     while len(chosen) < count:
@@ -172,7 +172,7 @@ def nearest(points: Points, rows: np.ndarray, count: int) -> np.ndarray:
     for part in parts_of(len(rows), len(rows)):
         apart = points.squared(rows[part], rows)
         apart[np.arange(part.stop - part.start), np.arange(part.start, part.stop)] = np.inf  # itself
-        found.append(np.partition(apart, count - 1, axis=1)[:, :count])
+        found.append(np.partition(apart, count - 1, axis=1)[:, :count].copy())  # a view would keep all of it
     return np.sort(np.concatenate(found), axis=1)
 
 

@@ -1,5 +1,7 @@
 """Distances between rows: the lazy and the factored forms against the plain ones."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -166,6 +168,23 @@ def test_the_cover_is_that_of_the_neighbour_graph(seed: int, candidates: int, la
         found = geometry.cover(points, candidates, candidates, radius, np.random.default_rng(0))
     assert found[: len(chosen)].tolist() == chosen
     assert sorted(found) == list(range(candidates))
+
+
+@pytest.mark.parametrize("work", ["k_center", "seeds", "cover", "nearest", "strangers"])
+def test_no_matrix_of_all_pairs_is_ever_held(work: str) -> None:
+    points, rng = Points.of(rows_of(0, 8000, 4, "normal")), np.random.default_rng(0)
+    works = {
+        "k_center": lambda: geometry.k_center(points, 5000, 100),
+        "seeds": lambda: geometry.seeds(points, np.ones(5000), 100, rng, range(5000, 8000)),
+        "cover": lambda: geometry.cover(points, 5000, 100, 0.5, rng),
+        "nearest": lambda: geometry.nearest(points, np.arange(8000), 20),
+        "strangers": lambda: geometry.strangers(points, np.arange(8000), np.arange(8000) % 2),
+    }
+    tracemalloc.start()
+    works[work]()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8000 * 8000 * 8 / 3
 
 
 def test_clusters_come_out_the_same_with_the_same_seed() -> None:
