@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
+from scipy.special import entr
 
 from codline import tables
 from codline.errors import UserError
@@ -175,3 +176,25 @@ def test_emaod_without_an_average_and_tod_without_its_snapshot_are_refused(works
         scored(workspace, strategy={"name": "emaod"})
     with pytest.raises(UserError, match=r"score\.strategy\.steps: found 100, but train\.snapshots keeps 3; expected one of them"):
         scored(workspace, strategy={"name": "tod"})
+
+
+def test_mc_dropout_is_what_masked_features_give_by_hand(workspace: Workspace) -> None:
+    found = scored(workspace, strategy={"name": "mc_dropout", "passes": 4, "dropout": 0.25})
+    everyone, images = all_images(workspace)
+    network = SmallCnn(width=4).build(10, (1, 8, 8)).eval()
+    network.load_state_dict(load_file(workspace.path("train", "model", "c2")))
+    with torch.no_grad():
+        features = network.body(images[np.searchsorted(everyone, list(found))])
+        kept = torch.rand(4, features.shape[1], generator=torch.Generator().manual_seed(derive(0, "dropout", "c2"))) >= 0.25
+        mean = torch.stack([network.head(features * mask / 0.75).double().softmax(1) for mask in kept]).mean(0).numpy()
+    assert list(found.values()) == pytest.approx(entr(mean).sum(1), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mc_dropout", "bald"])
+def test_stochastic_passes_give_the_same_bits_for_every_batch_size_and_other_ones_in_every_cycle(workspace: Workspace, name: str) -> None:
+    whole = scored(workspace, strategy={"name": name}, batch_size=1024)
+    assert scored(workspace, batch_size=7) == whole
+    assert min(whole.values()) >= 0
+    workspace.path("score", "model", "c1").write_bytes(workspace.path("score", "model", "c2").read_bytes())
+    before = scored(workspace, "c1")
+    assert not any(before[i] == score for i, score in whole.items() if score > 1e-3)

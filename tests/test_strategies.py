@@ -1,14 +1,20 @@
 """Each strategy on a pool small enough to know the answer."""
 
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from codline.strategies.bald import Bald
 from codline.strategies.base import Outputs, Pool
 from codline.strategies.cod import Cod
 from codline.strategies.emaod import Emaod
 from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
+from codline.strategies.mc_dropout import McDropout
 from codline.strategies.random import Random
 from codline.strategies.tod import Tod
 
@@ -72,3 +78,58 @@ def test_random_asks_the_generator_alone() -> None:
     first, second = (Random().scores(pool_of(rows), np.random.default_rng(7)) for rows in ([SURE, SURE], [EVEN, TORN]))
     assert np.array_equal(first, second)
     assert first[0] != first[1]
+
+
+# Three images under two passes: both passes sure and at one, both torn, each sure of something else.
+AGREED, TORN_ALIKE, QUARREL = [SURE, SURE], [TORN, TORN], [SURE, [0.0, 1.0, 0.0]]
+
+
+def sampled(*images: list[list[float]]) -> Pool:
+    """Of each image, what every pass says."""
+    return replace(pool_of([image[0] for image in images]), samples=iter(np.array(images).swapaxes(0, 1)))
+
+
+def test_mc_dropout_wants_the_most_evenly_spread_mean_whether_passes_are_torn_or_at_odds() -> None:
+    assert McDropout().scores(sampled(AGREED, TORN_ALIKE, QUARREL), RNG) == pytest.approx([0, np.log(2), np.log(2)])
+
+
+def test_bald_wants_passes_at_odds_and_not_passes_torn_alike() -> None:
+    assert Bald().scores(sampled(AGREED, TORN_ALIKE, QUARREL), RNG) == pytest.approx([0, 0, np.log(2)])
+
+
+def test_information_that_rounding_makes_negative_is_none() -> None:
+    probs = np.random.default_rng(0).dirichlet(np.ones(10), 1000)
+    scores = Bald().scores(Pool(np.arange(1000), Outputs(np.log(probs), probs), samples=iter([probs] * 25)), RNG)
+    assert (scores >= 0).all()
+    assert scores.max() < 1e-14
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [(McDropout(), np.log(2) * 3 / 4), (Bald(), np.log(2) / 2)])
+def test_dense_passes_are_compared_pixel_by_pixel(strategy: McDropout | Bald, expected: float) -> None:
+    pixels = [AGREED, TORN_ALIKE, QUARREL, QUARREL]  # of a single image of two by two
+    passes = iter(np.array(pixels).transpose(1, 2, 0).reshape(2, 1, 3, 2, 2))
+    assert strategy.scores(replace(pool_of([SURE]), samples=passes), RNG) == pytest.approx([expected])
+
+
+@pytest.mark.parametrize("strategy", [McDropout(), Bald()])
+def test_passes_are_let_go_as_they_are_summed_up(strategy: McDropout | Bald) -> None:
+    alive, most = 0, []
+
+    def gone() -> None:
+        nonlocal alive
+        alive -= 1
+
+    def passes(count: int) -> Iterator[np.ndarray]:
+        nonlocal alive
+        for _ in range(count):
+            probs = np.full((4, 3), 1 / 3)
+            weakref.finalize(probs, gone)
+            alive += 1
+            most.append(alive)
+            yield probs
+            del probs
+
+    for count in (3, 100):
+        most.clear()
+        strategy.scores(replace(pool_of([EVEN] * 4), samples=passes(count)), RNG)
+        assert (len(most), max(most), alive) == (count, 2, 0)  # the last one, and the one that takes its place

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from codline.strategies.badge import Badge
+from codline.strategies.bald import Bald
 from codline.strategies.cod import Cod
 from codline.strategies.cod_diverse import CodDiverse
 from codline.strategies.core_set import CoreSet
@@ -13,10 +14,12 @@ from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
 from codline.strategies.prob_cover import ProbCover
+from codline.strategies.mc_dropout import McDropout
 from codline.strategies.random import Random
 from codline.strategies.tod import Tod
 from codline.strategies.typiclust import Typiclust
 
 AnyStrategy = Annotated[
-    Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | CoreSet | Badge | Typiclust | ProbCover | CodDiverse, Field(discriminator="name")
+    Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | CoreSet | Badge | Typiclust | ProbCover | CodDiverse | McDropout | Bald,
+    Field(discriminator="name"),
 ]
