@@ -46,4 +46,4 @@ def available(name: str | int, average: bool, kept: list[int]) -> None:
         raise UserError("params.yaml: score.strategy: emaod compares with a moving average; expected train.objective {name: ema, ...}, which keeps one")
     if isinstance(name, int) and name not in kept:
         there = ", ".join(map(str, kept)) or "none"
-        raise UserError(f"params.yaml: score.strategy.steps: found {name}, but train.snapshots keeps {there}; expected one of them")
+        raise UserError(f"params.yaml: score.strategy: found {name} steps before the end, but train.snapshots keeps {there}; expected one of them")

@@ -41,7 +41,11 @@ SENTENCES = [
     ("train.snapshots", list(range(1, 10)), "train.snapshots: found [1, 2, 3, 4, 5, 6, 7, 8, 9], expected at most 8 of them"),
     ("train.snapshots", 5, "train.snapshots: found 5, expected a list"),
     ("prepare.dataset", {"name": "parquet", "train": [], "test": ["a"]}, "prepare.dataset.train: found [], expected at least 1 of them"),
+<<<<<<< HEAD
     ("score.strategy.name", "x", f"score.strategy.name: unknown strategy 'x'; expected one of {STRATEGIES}"),
+=======
+    ("score.strategy.name", "whim", f"score.strategy.name: unknown strategy 'whim'; expected one of {STRATEGIES}"),
+>>>>>>> b9a340e (strategies: query by committee, of snapshots, with votes that rank)
     ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
     ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
     ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'"),
@@ -160,8 +164,10 @@ def test_a_number_of_images_is_that_number(count: int, total: int) -> None:
     ("changes", "sentence"),
     [
         ({"train.objective": {"name": "none"}, "score.strategy": {"name": "emaod"}}, "emaod compares with a moving average; expected train.objective"),
-        ({"score.strategy": {"name": "tod", "steps": 7}}, "score.strategy.steps: found 7, but train.snapshots keeps none"),
-        ({"score.strategy": {"name": "cod", "first_cycle": "snapshot"}, "train.snapshots": [5]}, "found 100, but train.snapshots keeps 5"),
+        ({"score.strategy": {"name": "tod", "steps": 7}}, "score.strategy: found 7 steps before the end, but train.snapshots keeps none"),
+        ({"score.strategy": {"name": "cod", "first_cycle": "snapshot"}, "train.snapshots": [5]}, "found 100 steps before the end, but train.snapshots keeps 5"),
+        ({"score.strategy": {"name": "qbc", "members": [5, 9]}, "train.snapshots": [5]}, "found 9 steps before the end, but train.snapshots keeps 5"),
+        ({"score.strategy": {"name": "qbc", "members": [5, 5]}, "train.snapshots": [5]}, "score.strategy.members: found [5, 5], expected every member once"),
     ],
 )
 def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_runs(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:

@@ -162,6 +162,21 @@ def test_tod_is_what_a_snapshot_gives_by_hand(workspace: Workspace) -> None:
     assert scored(workspace, strategy={"name": "tod", "steps": 3}) != found
 
 
+def test_a_committee_is_this_model_and_the_snapshots_of_its_training(workspace: Workspace) -> None:
+    workspace.change(**{"train.snapshots": [3, 7, 20]})
+    workspace.run("train", "c2")
+    found = scored(workspace, strategy={"name": "qbc", "by": "variation_ratio", "members": [3, 20]})
+    everyone, images = all_images(workspace)
+    images = images[np.searchsorted(everyone, list(found))]
+    with torch.no_grad():
+        others = [filled(workspace, f"snapshot.{steps}.")(images).double().softmax(1).numpy() for steps in (3, 20)]
+    ballots = np.stack([each.argmax(1) for each in (probs(workspace, "c2", images), *others)])
+    against = [1 - np.bincount(ballot).max() / 3 for ballot in ballots.T]
+    assert list(found.values()) == pytest.approx(against, abs=1e-5)
+    assert len(set(against)) > 1
+    assert len(set(found.values())) > len(found) // 2
+
+
 def test_the_first_cycle_can_measure_against_an_independent_network(workspace: Workspace) -> None:
     found = scored(workspace, "c1", strategy={"name": "cod", "first_cycle": "independent"})
     stranger = SmallCnn(width=4).initial(10, (1, 8, 8), derive(0, "independent")).eval()
@@ -174,7 +189,7 @@ def test_emaod_without_an_average_and_tod_without_its_snapshot_are_refused(works
     workspace.run("train", "c2")
     with pytest.raises(UserError, match=r"emaod compares with a moving average; expected train\.objective \{name: ema"):
         scored(workspace, strategy={"name": "emaod"})
-    with pytest.raises(UserError, match=r"score\.strategy\.steps: found 100, but train\.snapshots keeps 3; expected one of them"):
+    with pytest.raises(UserError, match=r"score\.strategy: found 100 steps before the end, but train\.snapshots keeps 3; expected one of them"):
         scored(workspace, strategy={"name": "tod"})
 
 

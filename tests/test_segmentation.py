@@ -212,6 +212,21 @@ def test_recomputed_scores_are_of_every_pixel(streets: Workspace, tmp_path: Path
     assert scores["score"].to_numpy() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("strategy", [{"name": "mc_dropout"}, {"name": "bald"}, {"name": "qbc", "members": [1]}], ids=lambda strategy: strategy["name"])
+def test_passes_and_committees_score_pixels_however_they_come(
+    streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, object]
+) -> None:
+    copy = streets.copied(tmp_path / "copy")
+    monkeypatch.chdir(copy.root)
+    found = []
+    for batch_size in (16, 3):
+        copy.change(**{"score.strategy": strategy, "score.batch_size": batch_size})
+        copy.run("score", "c2")
+        found.append(tables.read(copy.path("score", "scores", "c2"), tables.SCORES)["score"].to_numpy())
+    assert found[0] == pytest.approx(found[1], abs=1e-7)
+    assert np.ptp(found[0]) > 1e-4
+
+
 def test_outputs_of_segmentation_are_kept_small(streets: Workspace) -> None:
     facts = datasets.opened(streets.path("prepare", "dataset"))
     rows = outputs.opened(streets.path("score", "outputs", "c1"), facts.outputs)

@@ -3,9 +3,11 @@
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
+from scipy.special import entr
 
 from codline.strategies.bald import Bald
 from codline.strategies.base import Outputs, Pool
@@ -15,6 +17,7 @@ from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
 from codline.strategies.mc_dropout import McDropout
+from codline.strategies.qbc import TIE, Qbc
 from codline.strategies.random import Random
 from codline.strategies.tod import Tod
 
@@ -133,3 +136,45 @@ def test_passes_are_let_go_as_they_are_summed_up(strategy: McDropout | Bald) -> 
         most.clear()
         strategy.scores(replace(pool_of([EVEN] * 4), samples=passes(count)), RNG)
         assert (len(most), max(most), alive) == (count, 2, 0)  # the last one, and the one that takes its place
+
+
+def committee(*members: list[list[float]]) -> Pool:
+    """What this cycle's model and its snapshots say."""
+    now, *before = (said(probs) for probs in members)
+    return Pool(np.arange(len(members[0])), now, dict(enumerate(before, 1)))
+
+
+A, B, C = SURE, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("by", "expected"), [("vote_entropy", [0, entr([1 / 3, 2 / 3]).sum(), np.log(3)]), ("variation_ratio", [0, 1 / 3, 2 / 3])], ids=["entropy", "ratio"]
+)
+def test_qbc_wants_the_most_divided_vote(by: str, expected: list[float]) -> None:
+    strategy = Qbc.model_validate({"by": by, "members": [1, 2]})
+    assert strategy.scores(committee([A, A, A], [A, B, B], [A, A, C]), RNG) == pytest.approx(expected)
+
+
+def test_a_tied_vote_goes_by_how_torn_the_members_are_and_never_above_a_clearer_one() -> None:
+    hesitant = [0.4, 0.3, 0.3]
+    agreed, torn, divided = Qbc(members=[1, 2]).scores(committee([A, hesitant, A], [A, hesitant, B], [A, hesitant, A]), RNG)
+    assert 0 == agreed < torn < 1e-5 < divided
+
+
+def test_a_member_torn_between_two_classes_splits_its_vote() -> None:
+    scores = Qbc(by="variation_ratio", members=[1]).scores(committee([TORN, TORN, TORN], [A, B, C]), RNG)
+    assert scores == pytest.approx([1 / 4, 1 / 4, 1 / 2], abs=1e-5)
+
+
+def test_the_pixels_of_an_image_are_voted_on_one_by_one() -> None:
+    one, two = (np.array([pixels]).swapaxes(1, 2).reshape(1, 3, 1, 2) for pixels in ([A, A], [A, B]))
+    pool = Pool(np.arange(1), Outputs(one, one), {1: Outputs(two, two)})
+    assert Qbc(members=[1]).scores(pool, RNG) == pytest.approx([np.log(2) / 2])
+
+
+@pytest.mark.parametrize("size", range(2, 10))
+def test_what_breaks_a_tie_is_less_than_any_two_votes_lie_apart(size: int) -> None:
+    results = [np.bincount(ballots, minlength=size) / size for ballots in combinations_with_replacement(range(size), size)]
+    spread = np.unique([np.sort(result) for result in results], axis=0)
+    apart = np.diff(np.sort(entr(spread).sum(1)))
+    assert apart[apart > 1e-12].min() > TIE * np.log(1000)

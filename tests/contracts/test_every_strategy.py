@@ -19,8 +19,8 @@ each_strategy = pytest.mark.parametrize("strategy", [one for one in variants("st
 def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
     """Probabilities from even to one-hot, as of models between untrained and sure of themselves."""
     rng = np.random.default_rng(seed)
-    now, *before = (rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1)) for _ in range(5))
-    others = dict(zip(("previous", "average", "independent", 100), before, strict=True))
+    now, *before = (rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1)) for _ in range(7))
+    others = dict(zip(("previous", "average", "independent", 100, 200, 300), before, strict=True))
     return Pool(np.arange(images) * 3 + 1, said(now), {name: said(logits) for name, logits in others.items()}, first_cycle)
 
 
