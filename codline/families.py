@@ -9,7 +9,14 @@ from pydantic import BaseModel
 from rich.console import Console
 from rich.table import Table
 
-UNIONS = {"strategies": "AnyStrategy", "models": "AnyModel", "datasets": "AnyDataset", "annotators": "AnyAnnotator", "objectives": "AnyObjective"}
+UNIONS = {
+    "strategies": "AnyStrategy",
+    "models": "AnyModel",
+    "datasets": "AnyDataset",
+    "annotators": "AnyAnnotator",
+    "objectives": "AnyObjective",
+    "pickers": "AnyPicker",
+}
 
 
 def members(family: str) -> list[type[BaseModel]]:

@@ -8,6 +8,9 @@ from typing import Any
 from codline import companions, params
 from codline.errors import CodlineError, UserError
 from codline.objectives.ema import Ema
+from codline.pickers.base import Picker
+from codline.pickers.top import Top
+from codline.strategies.base import Chooser, Strategy
 from stages._cli import STAGES
 
 
@@ -21,9 +24,16 @@ def check(path: Path) -> None:
     train, strategy = sections["train"], sections["score"].strategy
     for name in strategy.needs(first_cycle=True) | strategy.needs(first_cycle=False):
         companions.available(name, isinstance(train.objective, Ema), train.snapshots)
+    whole(strategy, sections["select"].pick)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")
+
+
+def whole(strategy: Strategy, picker: Picker) -> None:
+    """A query that was chosen whole is not to be drawn from again."""
+    if isinstance(strategy, Chooser) and not isinstance(picker, Top):
+        raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, but the strategy {strategy.name} chooses whole queries; expected top")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ CHOSEN_BY = {
     "datasets": "prepare.dataset",
     "models": "prepare.model",
     "objectives": "train.objective",
+    "pickers": "select.pick",
     "strategies": "score.strategy",
 }
 

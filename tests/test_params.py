@@ -41,11 +41,7 @@ SENTENCES = [
     ("train.snapshots", list(range(1, 10)), "train.snapshots: found [1, 2, 3, 4, 5, 6, 7, 8, 9], expected at most 8 of them"),
     ("train.snapshots", 5, "train.snapshots: found 5, expected a list"),
     ("prepare.dataset", {"name": "parquet", "train": [], "test": ["a"]}, "prepare.dataset.train: found [], expected at least 1 of them"),
-<<<<<<< HEAD
     ("score.strategy.name", "x", f"score.strategy.name: unknown strategy 'x'; expected one of {STRATEGIES}"),
-=======
-    ("score.strategy.name", "whim", f"score.strategy.name: unknown strategy 'whim'; expected one of {STRATEGIES}"),
->>>>>>> b9a340e (strategies: query by committee, of snapshots, with votes that rank)
     ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
     ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
     ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'"),
@@ -176,3 +172,13 @@ def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_run
     workspace.change(**changes)
     with pytest.raises(UserError, match=re.escape(sentence)):
         check(tmp_path / "params.yaml")
+
+
+def test_a_query_that_is_chosen_whole_is_not_drawn_from_again() -> None:
+    class Jointly(Chooser):
+        name: str = "jointly"
+
+    whole(Jointly(), Top())
+    whole(Entropy(), Softmax())
+    with pytest.raises(UserError, match=r"select\.pick\.name: found 'softmax', but the strategy jointly chooses whole queries; expected top$"):
+        whole(Jointly(), Softmax())

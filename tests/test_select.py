@@ -5,8 +5,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from codline import tables
+from codline import outputs, tables
 from codline.errors import DataError, UserError
+from codline.files import read_json, write_json
 from stages.select import Params, select
 from tests.workspace import Workspace
 
@@ -63,6 +64,46 @@ def test_everything_that_is_left_can_be_asked_for(workspace: Workspace) -> None:
     assert len(query(workspace)) == 2
 
 
+def said(workspace: Workspace, classes: list[int]) -> None:
+    """Write outputs that predict these classes for the ids 0, 1, 2, ..."""
+    with outputs.writing(workspace.path("select", "outputs", "c1"), (10,), "c1") as keep:
+        keep(np.arange(len(classes)), np.eye(10, dtype=np.float32)[classes])
+
+
+def test_classes_are_balanced_by_what_the_model_predicts(workspace: Workspace) -> None:
+    write_scores(workspace, [0.9, 0.8, 0.7, 0.1, 0.2, 0.6])
+    said(workspace, [4, 4, 4, 7, 7, 0])
+    workspace.change(**{"select.budget": 5, "select.pick": {"name": "class_balanced"}})
+    workspace.run("select", "c1")
+    assert [(row["id"], row["score"]) for row in query(workspace)] == [(0, 0.9), (5, 0.6), (4, 0.2), (1, 0.8), (3, 0.1)]
+
+
+def test_a_scored_image_without_outputs_is_named(workspace: Workspace) -> None:
+    write_scores(workspace, [0.9, 0.8, 0.7])
+    said(workspace, [1, 1])
+    workspace.change(**{"select.budget": 1, "select.pick": {"name": "class_balanced"}})
+    with pytest.raises(DataError, match=r"outputs\.arrow: has no row with id 2$"):
+        workspace.run("select", "c1")
+
+
+def test_segmentation_has_no_classes_to_balance(workspace: Workspace) -> None:
+    path = workspace.path("select", "dataset", "c1")
+    write_json(path, read_json(path) | {"task": "segmentation"})
+    workspace.change(**{"select.pick": {"name": "class_balanced"}})
+    with pytest.raises(UserError, match=r"select\.pick\.name: found 'class_balanced', which is not defined for segmentation"):
+        workspace.run("select", "c1")
+
+
+def test_a_draw_is_another_one_in_every_cycle_and_for_every_seed(workspace: Workspace) -> None:
+    workspace.change(**{"select.budget": 20, "select.pick": {"name": "softmax", "beta": 0.001}})
+    drawn = []
+    for seed, cycle in ((0, "c1"), (1, "c1"), (0, "c2")):
+        workspace.change(seed=seed)
+        workspace.run("select", cycle, scores=workspace.path("select", "scores", "c2"), outputs=workspace.path("select", "outputs", "c2"))
+        drawn.append(tables.read(workspace.path("select", "query", cycle), tables.QUERY)["id"].to_pylist())
+    assert len({tuple(ids) for ids in drawn}) == 3
+
+
 @settings(max_examples=25)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.data())
 def test_nobody_left_out_is_more_wanted_than_anybody_asked(tmp_path_factory: pytest.TempPathFactory, scores: list[float], data: st.DataObject) -> None:
@@ -70,6 +111,10 @@ def test_nobody_left_out_is_more_wanted_than_anybody_asked(tmp_path_factory: pyt
     ids = np.arange(len(scores))
     tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
     tables.write(pa.table([ids, [""] * len(ids)], schema=tables.POOL), tables.POOL, folder / "pool")
-    select(Params(budget=budget), cycle="c1", pool=folder / "pool", scores=folder / "scores", query=folder / "query")
+    write_json(folder / "dataset", {"task": "classification", "classes": ["a", "b"], "shape": [1, 1, 1], "mean": [0.0], "std": [1.0]})
+    with outputs.writing(folder / "outputs", (2,), "c1") as keep:
+        keep(ids, np.zeros((len(ids), 2), np.float32))
+    files = {name: folder / name for name in ("dataset", "pool", "outputs", "scores", "query")}
+    select(Params(budget=budget), seed=0, cycle="c1", **files)
     asked = tables.read(folder / "query", tables.QUERY)["id"].to_pylist()
     assert asked == sorted(ids.tolist(), key=lambda i: (-scores[i], i))[:budget]
