@@ -33,7 +33,7 @@ def check(path: Path) -> None:
 def whole(strategy: Strategy, picker: Picker) -> None:
     """A query that was chosen whole is not to be drawn from again."""
     if isinstance(strategy, Chooser) and not isinstance(picker, Top):
-        raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, but the strategy {strategy.name} chooses whole queries; expected top")
+        raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, but {params.tag(type(strategy))} chooses whole queries; expected top")
 
 
 if __name__ == "__main__":

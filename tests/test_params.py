@@ -180,5 +180,5 @@ def test_a_query_that_is_chosen_whole_is_not_drawn_from_again() -> None:
 
     whole(Jointly(), Top())
     whole(Entropy(), Softmax())
-    with pytest.raises(UserError, match=r"select\.pick\.name: found 'softmax', but the strategy jointly chooses whole queries; expected top$"):
+    with pytest.raises(UserError, match=r"select\.pick\.name: found 'softmax', but jointly chooses whole queries; expected top$"):
         whole(Jointly(), Softmax())
