@@ -10,11 +10,15 @@ from hypothesis import given, strategies as st
 from codline import params
 from codline.errors import UserError
 from codline.families import members
-from stages.__main__ import check
+from codline.pickers.softmax import Softmax
+from codline.pickers.top import Top
+from codline.strategies.base import Chooser
+from codline.strategies.entropy import Entropy
+from stages.__main__ import check, whole
 from tests.workspace import REPOSITORY, created
 
 COUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
-STRATEGIES = ", ".join(sorted(kind.model_fields["name"].default for kind in members("strategies")))
+STRATEGIES = ", ".join(sorted(params.tag(kind) for kind in members("strategies")))
 SENTENCES = [
     ("trian", {}, "trian: unknown section; did you mean train?"),
     ("seed", -1, "seed: found -1, expected a whole number that is not negative"),
@@ -41,7 +45,7 @@ SENTENCES = [
     ("train.snapshots", list(range(1, 10)), "train.snapshots: found [1, 2, 3, 4, 5, 6, 7, 8, 9], expected at most 8 of them"),
     ("train.snapshots", 5, "train.snapshots: found 5, expected a list"),
     ("prepare.dataset", {"name": "parquet", "train": [], "test": ["a"]}, "prepare.dataset.train: found [], expected at least 1 of them"),
-    ("score.strategy.name", "x", f"score.strategy.name: unknown strategy 'x'; expected one of {STRATEGIES}"),
+    ("score.strategy.name", "whim", f"score.strategy.name: unknown strategy 'whim'; expected one of {STRATEGIES}"),
     ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
     ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
     ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'"),

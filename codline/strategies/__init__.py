@@ -20,11 +20,7 @@ from codline.strategies.random import Random
 from codline.strategies.tod import Tod
 from codline.strategies.typiclust import Typiclust
 
-<<<<<<< HEAD
 AnyStrategy = Annotated[
     Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | CoreSet | Badge | Typiclust | ProbCover | CodDiverse | McDropout | Bald,
     Field(discriminator="name"),
 ]
-=======
-AnyStrategy = Annotated[Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | Qbc, Field(discriminator="name")]
->>>>>>> b9a340e (strategies: query by committee, of snapshots, with votes that rank)
