@@ -1,4 +1,4 @@
-"""companions.safetensors: what training keeps beside the model, for scoring and for the next cycle: the moving average, a second head, snapshots."""
+"""companions.safetensors: what training keeps beside the model, for scoring and for the next cycle: an average, a head, what foretells losses, snapshots."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ from torch import Tensor
 
 from codline.errors import UserError
 from codline.models.base import Network
+from codline.prediction import LossPredictor, loaded
 from codline.weights import read_tensors, write_tensors
 
 KINDS = ("companion", "snapshot")
@@ -29,6 +30,19 @@ def snapshots(tensors: dict[str, Tensor]) -> list[int]:
 def of_objective(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """What the objective of the last cycle left."""
     return {key.removeprefix("companion."): value for key, value in tensors.items() if key.startswith("companion.")}
+
+
+def predictor(beside: dict[str, Tensor]) -> LossPredictor:
+    """What learned to foretell losses."""
+    kept = {key.removeprefix("predictor."): value for key, value in of_objective(beside).items() if key.startswith("predictor.")}
+    predictable(bool(kept))
+    return loaded(kept)
+
+
+def predictable(learned: bool) -> None:
+    if not learned:
+        expected = "expected train.objective {name: ll4al, ...}, which learns to foretell them"
+        raise UserError(f"params.yaml: score.strategy: it looks at losses foretold beside the network; {expected}")
 
 
 def filled(network: Network, name: str | int, beside: dict[str, Tensor]) -> Network:

@@ -54,6 +54,7 @@ class Pass:
     logits: list[np.ndarray]  # of every network
     features: np.ndarray | None = None  # of the first one, (images, channels), where asked for
     samples: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # logits of the first one under dropout, pass after pass, where asked for
+    predicted: np.ndarray | None = None  # losses foretold, where asked for
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Wanted:
     thin: bool = False  # of dense logits, the pixels that are kept alone
     features: bool = False
     dropouts: Tensor | None = None  # (passes, channels): what the features are multiplied with; the same for every image, so that batches do not matter
+    predictor: Callable[[list[Tensor]], Tensor] | None = None  # what foretells the first network's losses
 
 
 @torch.inference_mode()
@@ -76,11 +78,18 @@ def passes(
         count = len(ids[rows])
         images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
         inputs = normalize(images if view is None else view(images))
-        features = networks[0].body(inputs)
-        said = [networks[0].head(features), *(network(inputs) for network in networks[1:])]
+        stages, features, first = networks[0].staged(inputs) if wanted.predictor is not None else plain(networks[0], inputs)
+        said = [first, *(network(inputs) for network in networks[1:])]
         samples = sampled(networks[0], features, wanted, count) if wanted.dropouts is not None else iter(())
         pooled = features.flatten(2).mean(2) if features.ndim > 2 else features
-        yield Pass(ids[rows], [told(each, wanted, count) for each in said], pooled.float().cpu().numpy()[:count] if wanted.features else None, samples)
+        predicted = wanted.predictor(stages).float().cpu().numpy()[:count] if wanted.predictor is not None else None
+        seen = pooled.float().cpu().numpy()[:count] if wanted.features else None
+        yield Pass(ids[rows], [told(each, wanted, count) for each in said], seen, samples, predicted)
+
+
+def plain(network: Network, inputs: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+    features = network.body(inputs)
+    return [], features, network.head(features)
 
 
 @torch.inference_mode()

@@ -13,6 +13,7 @@ from codline.errors import CodlineError
 from codline.inference import Normalize, Pass, Take, View, Wanted
 from codline.models.base import Network
 from codline.params import amount
+from codline.prediction import LossPredictor
 from codline.rows import Rows
 from codline.strategies.base import Bench, Chooser, Known, Other, Outputs, Pool, Strategy, Whole
 
@@ -41,6 +42,7 @@ class Beside:
     kept: Rows | None  # the last cycle's outputs, unless they are among the others
     first_cycle: bool
     rng: np.random.Generator
+    predictor: LossPredictor | None = None
 
 
 class Scorer:
@@ -59,7 +61,9 @@ class Scorer:
         others = dict(zip(self.beside.others, theirs, strict=True))
         if self.beside.kept is not None and "previous" in self.strategy.needs(self.beside.first_cycle):
             others["previous"] = said(self.beside.kept.take(one.ids[rows]))
-        return Pool(one.ids[rows], ours, others, self.beside.first_cycle, (outputs.softmax(logits[rows]) for logits in one.samples))
+        samples = (outputs.softmax(logits[rows]) for logits in one.samples)
+        predicted = None if one.predicted is None else one.predicted[rows]
+        return Pool(one.ids[rows], ours, others, self.beside.first_cycle, samples, predicted)
 
     def rows(self, one: Pass) -> np.ndarray:
         return np.isin(one.ids, self.beside.chosen, assume_unique=True)
@@ -96,11 +100,13 @@ class Gatherer(Scorer):
         others = {name: joined([part.others[name] for part in parts]) for name in parts[0].others}
         features = np.concatenate([features for _, features in self.pools])
         ids, ours = np.concatenate([part.ids for part in parts]), joined([part.outputs for part in parts])
-        return Whole(ids, ours, features, self.known(), self.bench, others, self.beside.first_cycle)
+        predicted = stacked([part.predicted for part in parts])
+        return Whole(ids, ours, features, self.known(), self.bench, others, self.beside.first_cycle, predicted)
 
     def known(self) -> Known:
-        seen = [one.features for one in self.sight.passes([self.network], self.labeled, Wanted(features=True))]
-        return Known(self.labeled, self.labels, np.concatenate([features for features in seen if features is not None]))
+        seen = [*self.sight.passes([self.network], self.labeled, Wanted(features=True, predictor=self.beside.predictor))]
+        features = np.concatenate([one.features for one in seen if one.features is not None])
+        return Known(self.labeled, self.labels, features, stacked([one.predicted for one in seen]))
 
 
 def bench(sight: Sight, seed: int, name: str) -> Bench:
@@ -108,6 +114,11 @@ def bench(sight: Sight, seed: int, name: str) -> Bench:
         scratch.note("progress", name, {"unit": "steps", "done": done, "total": total})
 
     return Bench(sight.tensors, sight.normalize.device, seed, advance)
+
+
+def stacked(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    there = [part for part in parts if part is not None]
+    return np.concatenate(there) if there else None
 
 
 def joined(parts: list[Outputs]) -> Outputs:

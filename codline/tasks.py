@@ -17,6 +17,13 @@ def loss(logits: Tensor, targets: Tensor) -> Tensor:
     return total / (wanted != NOTHING).sum().clamp(min=1)
 
 
+def losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of each image; of dense ones the mean over the pixels that have a class, 0 where none has."""
+    rows = functional.cross_entropy(logits.movedim(1, -1).flatten(0, -2), targets.flatten(), ignore_index=NOTHING, reduction="none")
+    counted = (targets != NOTHING).reshape(len(targets), -1).sum(1).clamp(min=1)
+    return rows.view(len(targets), -1).sum(1) / counted
+
+
 def right(logits: Tensor, targets: Tensor) -> Tensor:
     """How many images are recognised; of dense ones, the shares of their pixels added up."""
     hits = logits.argmax(1) == targets

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -105,7 +105,7 @@ class Run:
         torch.manual_seed(seed)  # what the network draws itself, such as dropout
         self.generator = torch.Generator().manual_seed(seed)  # shuffles and augmentation
         network.to(self.device).train()
-        self.companion = recipe.objective.companion(network, beside)
+        self.companion = recipe.objective.companion(network, replace(beside, shape=lambda: examples.take(examples.labeled[:1]).shape[1:]))
         if self.companion is not None:
             self.companion.to(self.device)
         self.first_cycle = beside.previous is None
@@ -118,7 +118,7 @@ class Run:
         self.batches = len(list(stretches(len(examples.labeled), recipe.batch_size)))
         self.snapshots: dict[str, Tensor] = {}
         self.step = 0
-        total = recipe.epochs * self.batches
+        self.total = total = recipe.epochs * self.batches
         if recipe.snapshots and max(recipe.snapshots) > total:
             raise UserError(f"params.yaml: train.snapshots: found {max(recipe.snapshots)} steps before the end, but training takes only {total} steps")
         self.kept_at = {total - back: back for back in recipe.snapshots}
@@ -147,7 +147,13 @@ class Run:
         """One step of the optimizer: the task loss, the unsupervised one, how many images were recognised."""
         images, wanted = self.labeled(rows)
         extra = torch.zeros((), device=self.device)
-        if self.companion is not None and self.companion.active and len(self.examples.unlabeled) > 1:
+        if self.companion is not None:
+            self.companion.begin(self.step / self.total)
+        if self.companion is not None and self.companion.staged:
+            labeled = self.staged(images, wanted)
+            task = tasks.loss(labeled.logits, wanted)
+            extra = self.companion.loss(labeled, labeled)
+        elif self.companion is not None and self.companion.active and len(self.examples.unlabeled) > 1:
             labeled, unlabeled = self.seen(images, self.drawn)
             task = tasks.loss(labeled.logits, wanted)
             extra = self.companion.loss(labeled, unlabeled)
@@ -176,6 +182,10 @@ class Run:
     def outputs(self, images: Tensor) -> Batch:
         features = self.network.body(images)
         return Batch(images, features, self.network.head(features))
+
+    def staged(self, images: Tensor, wanted: Tensor) -> Batch:
+        stages, features, logits = self.network.staged(images)
+        return Batch(images, features, logits, stages, tasks.losses(logits.detach(), wanted))
 
     def labeled(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Labelled images for one step, and what the network should say of them."""

@@ -8,6 +8,7 @@ from typing import Any
 from codline import companions, params
 from codline.errors import CodlineError, UserError
 from codline.objectives.ema import Ema
+from codline.objectives.ll4al import Ll4al
 from codline.pickers.base import Picker
 from codline.pickers.top import Top
 from codline.strategies.base import Chooser, Strategy
@@ -25,6 +26,8 @@ def check(path: Path) -> None:
     for name in strategy.needs(first_cycle=True) | strategy.needs(first_cycle=False):
         companions.available(name, isinstance(train.objective, Ema), train.snapshots)
     whole(strategy, sections["select"].pick)
+    if strategy.predicted:
+        companions.predictable(isinstance(train.objective, Ll4al))
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")

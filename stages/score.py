@@ -71,11 +71,13 @@ def score(
     first_cycle = before.cycle == "init"
     untrained = partial(card.spec.drawn, classes, shape, seeding.derive(seed, "independent"))
     needs = strategy.needs(first_cycle) - ({"previous"} if kept else set())
-    others = scoring.networks(needs, companion_store.read(companions), last, untrained)
+    left = companion_store.read(companions)
+    others = scoring.networks(needs, left, last, untrained)
+    predictor = companion_store.predictor(left).to(device) if strategy.predicted else None
     ids = unlabeled(pool, labeled)
     chosen = scoring.subset(ids, params.subset, seeding.stream(seed, "subset", cycle))
     sight = scoring.Sight(image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device), params.batch_size)
-    beside = scoring.Beside(chosen, tuple(others), kept, first_cycle, seeding.stream(seed, "selection", cycle))
+    beside = scoring.Beside(chosen, tuple(others), kept, first_cycle, seeding.stream(seed, "selection", cycle), predictor)
     if isinstance(strategy, Chooser):
         known = tables.read(labeled, tables.LABELED)
         asked = min(amount(budget, tables.read(pool, tables.POOL).num_rows), len(chosen))
@@ -84,7 +86,7 @@ def score(
     else:
         scorer = scoring.Scorer(strategy, beside)
     dropouts = scoring.dropouts(*strategy.stochastic(), network, shape, seeding.derive(seed, "dropout", cycle))
-    wanted = inference.Wanted(thin=kept is not None, features=isinstance(strategy, Chooser), dropouts=dropouts)
+    wanted = inference.Wanted(thin=kept is not None, features=isinstance(strategy, Chooser), dropouts=dropouts, predictor=predictor)
     view = scoring.view(params.augment, seeding.derive(seed, "view", cycle))
     networks = [each.to(device) for each in (network, *others.values())]
     with bar(f"score@{cycle}", "images", len(chosen)) as advance, output_store.writing(outputs, facts.outputs, cycle) as keep:

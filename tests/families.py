@@ -18,6 +18,9 @@ CHOSEN_BY = {
 }
 
 
+SMALL = {"steps": 3, "width": 2, "batch_size": 4, "latent": 4, "hidden": 4}  # of what trains a network of its own, so that it takes no time
+
+
 def variants(family: str) -> list[Any]:
     """Every member with every value of its multiple-choice parameters; not those that need files of the user's, or a download."""
     found = [kind(**choice) for kind in members(family) if not any(f.is_required() for f in kind.model_fields.values()) for choice in choices(kind)]

@@ -37,7 +37,7 @@ SENTENCES = [
     ("train.momentum", 1, "train.momentum: found 1, expected less than 1"),
     ("train.augment.crops", 1, "train.augment.crops: unknown key; did you mean crop?"),
     ("train.augment.flip", "yes", "train.augment.flip: found 'yes', expected true or false"),
-    ("train.objective", {}, "train.objective.name: missing; expected one of cyclic, ema, none"),
+    ("train.objective", {}, "train.objective.name: missing; expected one of cyclic, ema, ll4al, none"),
     ("train.objective.wieght", 1, "train.objective.wieght: unknown key; did you mean weight?"),
     ("train.objective.weight", -1, "train.objective.weight: found -1, expected at least 0"),
     ("train.objective", {"name": "none", "weight": 1}, "train.objective.weight: unknown key; expected name"),

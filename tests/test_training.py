@@ -23,7 +23,7 @@ from codline.weights import read_tensors
 from tests.workspace import Workspace
 
 EPOCHS = 5
-OBJECTIVES: dict[str, dict[str, Any]] = {"none": {"name": "none"}, "ema": {"name": "ema", "weight": 0.5, "decay": 0.9}}
+OBJECTIVES: dict[str, dict[str, Any]] = {"none": {"name": "none"}, "ema": {"name": "ema", "weight": 0.5, "decay": 0.9}, "ll4al": {"name": "ll4al", "width": 4}}
 SOME = Progress(3, {"network.weight": torch.ones(100)}, [{"epoch": 3}])
 each_objective = pytest.mark.parametrize("objective", OBJECTIVES)
 
@@ -49,7 +49,7 @@ def network() -> Network:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten())
-        return Network(body, nn.Linear(4 * 4 * 4, 3))
+        return Network(body, nn.Linear(4 * 4 * 4, 3), stages=("1", "2"))
 
 
 def examples() -> Examples:

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from codline.objectives.cyclic import Cyclic
 from codline.objectives.ema import Ema
+from codline.objectives.ll4al import Ll4al
 from codline.objectives.none import Nothing
 
-AnyObjective = Annotated[Nothing | Ema | Cyclic, Field(discriminator="name")]
+AnyObjective = Annotated[Nothing | Ema | Cyclic | Ll4al, Field(discriminator="name")]

@@ -1,4 +1,4 @@
-"""What is added to the task loss, from images without labels."""
+"""What is added to the task loss, mostly from images without labels."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +18,8 @@ class Batch:
     images: Tensor
     features: Tensor
     logits: Tensor
+    stages: list[Tensor] = field(default_factory=list)  # what the network's stages say, where the companion asks for it
+    losses: Tensor | None = None  # the task loss of each image, likewise
 
 
 @dataclass(frozen=True)
@@ -27,16 +29,21 @@ class Beside:
     previous: Network | None = None  # the last cycle's model; none in the first cycle
     independent: Callable[[], Network] | None = None  # another untrained network
     kept: Mapping[str, Tensor] = field(default_factory=dict)  # what the companion of the last cycle left
+    shape: Callable[[], tuple[int, ...]] = lambda: ()  # of an image: it takes a look at one
 
 
 class Companion(nn.Module):
     """What an objective keeps beside the network through a training."""
 
     active = True  # whether there is a loss at all: an average can be kept for its own sake
+    staged = False  # whether it looks at labelled images alone, at what the stages say of them and at their losses
 
     def trained(self) -> Iterable[nn.Parameter]:
         """Parameters of its own that the optimizer moves, if any."""
         return ()
+
+    def begin(self, share: float) -> None:
+        """Called before every step, with the share of the training that is done."""
 
     def loss(self, labeled: Batch, unlabeled: Batch) -> Tensor:
         raise NotImplementedError

@@ -8,19 +8,25 @@ from codline.strategies.badge import Badge
 from codline.strategies.bald import Bald
 from codline.strategies.cod import Cod
 from codline.strategies.cod_diverse import CodDiverse
+from codline.strategies.core_gcn import CoreGcn
 from codline.strategies.core_set import CoreSet
 from codline.strategies.emaod import Emaod
 from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
+from codline.strategies.ll4al import Ll4al
 from codline.strategies.margin import Margin
-from codline.strategies.prob_cover import ProbCover
 from codline.strategies.mc_dropout import McDropout
+from codline.strategies.prob_cover import ProbCover
 from codline.strategies.qbc import Qbc
 from codline.strategies.random import Random
+from codline.strategies.sraal import Sraal
+from codline.strategies.ta_vaal import TaVaal
 from codline.strategies.tod import Tod
 from codline.strategies.typiclust import Typiclust
+from codline.strategies.uncertain_gcn import UncertainGcn
+from codline.strategies.vaal import Vaal
 
-AnyStrategy = Annotated[
-    Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | CoreSet | Badge | Typiclust | ProbCover | CodDiverse | McDropout | Bald,
-    Field(discriminator="name"),
-]
+Compared = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | Qbc
+Spread = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
+Learned = Ll4al | Vaal | Sraal | TaVaal | UncertainGcn | CoreGcn
+AnyStrategy = Annotated[Compared | Spread | Learned, Field(discriminator="name")]

@@ -31,6 +31,7 @@ class Pool:
     others: Mapping[Other, Outputs] = field(default_factory=dict)  # those that the strategy needs
     first_cycle: bool = False
     samples: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # probabilities of the stochastic passes asked for, one pass after the other
+    predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
 
     @property
     def probs_NC(self) -> np.ndarray:  # noqa: N802 (shape suffix)
@@ -44,6 +45,7 @@ class Known:
     ids: np.ndarray
     labels: np.ndarray
     features_MD: np.ndarray
+    predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,14 @@ class Whole:
     bench: Bench
     others: Mapping[Other, Outputs] = field(default_factory=dict)
     first_cycle: bool = False
+    predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
 
 
 class Strategy(Section):
     """Fields are the strategy's own parameters; data comes to the method."""
 
     dense: ClassVar[bool] = True  # whether it is defined for segmentation, too
+    predicted: ClassVar[bool] = False  # whether it asks for the losses that a module beside the network foretells
 
     def stochastic(self) -> tuple[int, float]:
         """How many passes with dropout the pool must hold, and what share of the features they leave out."""

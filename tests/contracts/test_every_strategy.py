@@ -21,7 +21,8 @@ def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
     rng = np.random.default_rng(seed)
     now, *before = (rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1)) for _ in range(7))
     others = dict(zip(("previous", "average", "independent", 100, 200, 300), before, strict=True))
-    return Pool(np.arange(images) * 3 + 1, said(now), {name: said(logits) for name, logits in others.items()}, first_cycle)
+    said_of = {name: said(logits) for name, logits in others.items()}
+    return Pool(np.arange(images) * 3 + 1, said(now), said_of, first_cycle, predicted=rng.normal(size=images).astype(np.float32))
 
 
 def said(logits: np.ndarray) -> Outputs:
@@ -38,7 +39,7 @@ def changed(pool: Pool, change: Callable[[np.ndarray], np.ndarray]) -> Pool:
     def of(outputs: Outputs) -> Outputs:
         return Outputs(change(outputs.logits_NC), change(outputs.probs_NC))
 
-    return Pool(pool.ids, of(pool.outputs), {name: of(outputs) for name, outputs in pool.others.items()}, pool.first_cycle)
+    return Pool(pool.ids, of(pool.outputs), {name: of(outputs) for name, outputs in pool.others.items()}, pool.first_cycle, predicted=pool.predicted)
 
 
 def scores(strategy: Strategy, pool: Pool, seed: int = 0) -> np.ndarray:
@@ -92,7 +93,9 @@ def test_scores_do_not_depend_on_the_stretches(strategy: Strategy, pool: Pool, c
     rng = np.random.default_rng(0)
     edges = [0, *sorted(min(cut, len(pool.ids)) for cut in cuts), len(pool.ids)]
     stretches = [slice(start, stop) for start, stop in pairwise(edges)]
-    pieces = [replace(changed(pool, lambda array, rows=rows: array[rows]), ids=pool.ids[rows]) for rows in stretches]
+    assert pool.predicted is not None
+    cut = [replace(pool, ids=pool.ids[rows], predicted=pool.predicted[rows]) for rows in stretches]
+    pieces = [changed(piece, lambda array, rows=rows: array[rows]) for piece, rows in zip(cut, stretches, strict=True)]
     assert np.array_equal(np.concatenate([strategy.scores(sampled(strategy, piece), rng) for piece in pieces]), scores(strategy, pool))
 
 
