@@ -35,6 +35,12 @@ class Params(Section):
     model: AnyModel
 
 
+def suited(params: Params) -> None:
+    if params.model.task != params.dataset.task:
+        found = f"found {params.model.name!r}, a model for {params.model.task}"
+        raise UserError(f"params.yaml: prepare.model.name: {found}; {params.dataset.name} is for {params.dataset.task}")
+
+
 def prepare(
     params: Params,
     *,
@@ -52,10 +58,8 @@ def prepare(
 ) -> None:
     device = configure(compute)
     rng = seeding.stream(seed, "split")
+    suited(params)
     raw = params.dataset.load(rng)
-    if params.model.task != raw.task:
-        found = f"found {params.model.name!r}, a model for {params.model.task}"
-        raise UserError(f"params.yaml: prepare.model.name: {found}; {params.dataset.name} is for {raw.task}")
     ids = splits.split(raw, params.start, rng)
 
     with bar("prepare", "images", len(ids.everyone)) as advance:
@@ -69,7 +73,7 @@ def prepare(
     tables.write(tables.made([ids.first, raw.cells[ids.first], ["init"] * len(ids.first)], tables.LABELED), tables.LABELED, labeled)
     shape, classes = image_store.shape_of(raw.images), len(raw.classes)
     mean, std = raw.statistics() if raw.mean else image_store.moments(stored.counts)
-    write_json(dataset, {"task": raw.task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
+    write_json(dataset, {"task": params.dataset.task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
 
     network = params.model.initial(classes, shape, seeding.derive(seed, "init")).to(device)
     weights.save_network(model, network, weights.Card(params.model.model_dump(), classes, shape, "init", 0))

@@ -178,6 +178,24 @@ def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_run
         check(tmp_path / "params.yaml")
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"prepare.model": {"name": "small_unet"}}, "prepare.model.name: found 'small_unet', a model for segmentation; digits is for classification"),
+        (
+            {"prepare.dataset": {"name": "streets"}, "prepare.model": {"name": "drn_d_22"}, "train.augment.size": 90},
+            "train.augment.size: found 90, expected a multiple of 8 for drn_d_22",
+        ),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_before_anything_runs(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    workspace = created(tmp_path)
+    workspace.change(**changes)
+    with pytest.raises(UserError) as caught:
+        check(workspace.root / "params.yaml")
+    assert str(caught.value) == f"params.yaml: {sentence}"
+
+
 def test_a_query_that_is_chosen_whole_is_not_drawn_from_again() -> None:
     class Jointly(Chooser):
         name: str = "jointly"

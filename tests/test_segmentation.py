@@ -275,5 +275,5 @@ def test_a_guess_covers_an_image_whose_sides_are_no_multiples_of_eight(tmp_path:
 
 
 def write_outputs(path: Path, facts: datasets.Dataset, logits: np.ndarray) -> None:
-    for _ in outputs.write(path, facts.outputs, "c1", [(np.array([7]), [logits])]):
-        pass
+    with outputs.writing(path, facts.outputs, "c1") as keep:
+        keep(np.array([7]), logits)

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BeforeValidator
@@ -12,6 +12,8 @@ from codline.images import counts, moments
 from codline.params import Section
 
 SMALLEST = 8  # pixels a side
+
+Task = Literal["classification", "segmentation"]  # a class per image, or per pixel
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,6 @@ class Raw:
         """Which images have a label."""
         return self.labels >= 0 if isinstance(self.labels, np.ndarray) else np.ones(len(self.labels), bool)
 
-    @property
-    def task(self) -> Literal["classification", "segmentation"]:
-        return "classification" if isinstance(self.labels, np.ndarray) else "segmentation"
-
     def statistics(self) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel."""
         if self.mean:
@@ -72,6 +70,8 @@ def sides(size: int | list[int]) -> tuple[int, int]:
 
 
 class DatasetSpec(Section):
+    task: ClassVar[Task] = "classification"
+
     @abstractmethod
     def load(self, rng: np.random.Generator) -> Raw:
         """`rng` draws the test split where the dataset has no official one."""

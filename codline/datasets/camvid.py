@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from PIL import Image, UnidentifiedImageError
 from pydantic import Field, PositiveInt
 
 from codline import masks, tables
-from codline.datasets.base import DatasetSpec, Encoded, Raw
+from codline.datasets.base import DatasetSpec, Encoded, Raw, Task
 from codline.errors import DataError
 
 CLASSES = ("Sky", "Building", "Pole", "Road", "Pavement", "Tree", "SignSymbol", "Fence", "Car", "Pedestrian", "Bicyclist")
@@ -32,6 +32,7 @@ class Camvid(DatasetSpec):
     """The official files for validation are in neither list: they are set aside, unless one writes them into `train`."""
 
     name: Literal["camvid"] = "camvid"
+    task: ClassVar[Task] = "segmentation"
     train: list[str] = Field(min_length=1)  # Parquet files; or folders of images, with the masks of `train` in `trainannot` beside it
     test: list[str] = Field(min_length=1)
     pool: PositiveInt | None = None  # so many images of train, drawn at random; all of them if left out

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -13,7 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from pydantic import NonNegativeInt
 
 from codline import masks
-from codline.datasets.base import DatasetSpec, Encoded, Raw
+from codline.datasets.base import DatasetSpec, Encoded, Raw, Task
 from codline.errors import DataError, UserError
 
 ARCHIVES = ("leftImg8bit_trainvaltest.zip", "gtFine_trainvaltest.zip")
@@ -24,6 +24,7 @@ MEAN, STD = (0.290101, 0.328081, 0.286964), (0.182954, 0.186566, 0.184475)
 
 class Cityscapes(DatasetSpec):
     name: Literal["cityscapes"] = "cityscapes"
+    task: ClassVar[Task] = "segmentation"
     root: str  # holds the folders leftImg8bit and gtFine, or the two archives
     validation: NonNegativeInt = 300  # training images that are drawn and left out: neither in the pool nor for testing
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from codline import masks
-from codline.datasets.base import DatasetSpec, Raw
+from codline.datasets.base import DatasetSpec, Raw, Task
 
 CLASSES = ("road", "pavement", "building", "sky", "vegetation", "car", "pole", "person")
 ROAD, PAVEMENT, BUILDING, SKY, VEGETATION, CAR, POLE, PERSON = range(len(CLASSES))
@@ -22,6 +22,7 @@ Rng = np.random.Generator
 
 class Streets(DatasetSpec):
     name: Literal["streets"] = "streets"
+    task: ClassVar[Task] = "segmentation"
     count: int = Field(default=600, ge=2)
     height: int = Field(default=64, ge=16)
     width: int = Field(default=96, ge=16)

@@ -91,6 +91,7 @@ def test_images_are_bytes_and_labels_lie_within_the_classes(spec: DatasetSpec) -
     assert raw.images.shape[1] == len(raw.statistics()[0]) == len(raw.statistics()[1])
     assert len(raw.images) == len(raw.labels) == len(raw.is_test)
     assert set(numbers(raw).flat) - {255} == set(range(len(raw.classes)))
+    assert isinstance(raw.labels, np.ndarray) == (spec.task == "classification")
     assert raw.images.max() > 200, "bytes should use their range"
 
 

@@ -1,5 +1,6 @@
 """What every model promises: logits of the right shape, weights that follow from the seed alone, and the power to learn eight images by heart."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from codline import weights
+from codline import tasks, weights
 from codline.families import members
 from codline.models.base import ModelSpec, Network
 from tests.families import spelled, variants
@@ -82,6 +83,27 @@ def test_a_step_is_the_same_to_the_bit_where_only_exact_operations_are_allowed(s
     for network in (one, again):
         loss_of(network).backward()
     assert all(torch.equal(ours.grad, theirs.grad) for ours, theirs in zip(one.parameters(), again.parameters(), strict=True))
+
+
+# Of the operations that torch.use_deterministic_algorithms names as having no exact gradient on CUDA, those that a network of images could use.
+INEXACT = re.compile(
+    "Adaptive(Avg|Max)Pool|(Avg|Max)Pool3D|FractionalMaxPool|MaxUnpool|Upsample|(Reflection|Replication)Pad|GridSampler|NllLoss2D|Median|Cumsum|Put"
+)
+
+
+@each_model
+def test_no_gradient_needs_an_operation_that_is_inexact_on_a_gpu(spec: ModelSpec) -> None:
+    """The mean over whole images, which AdaptiveAvgPool2d(1) is, counts as MeanBackward."""
+    logits = spec.initial(CLASSES, SHAPE, seed=0)(images())
+    seen, left = set(), [tasks.loss(logits, wanted(logits)).grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            left += [each for each, _ in node.next_functions]
+    names = {node.name() for node in seen}
+    assert any("Convolution" in name for name in names)
+    assert not [name for name in names if INEXACT.search(name)]
 
 
 @each_model
