@@ -111,7 +111,8 @@ class Gatherer(Scorer):
 
 def bench(sight: Sight, seed: int, name: str) -> Bench:
     def advance(done: int, total: int) -> None:
-        scratch.note("progress", name, {"unit": "steps", "done": done, "total": total})
+        if done == total or done % max(1, total // 100) == 0:
+            scratch.note("progress", name, {"unit": "steps", "done": done, "total": total})
 
     return Bench(sight.tensors, sight.normalize.device, seed, advance)
 
