@@ -10,7 +10,7 @@ from codline.errors import DataError
 
 
 def ids_of(path: Path, schema: pa.Schema) -> np.ndarray:
-    ids: np.ndarray = tables.read(path, schema)["id"].to_numpy()
+    ids: np.ndarray = tables.read(path, schema, "id")["id"].to_numpy()
     return ids
 
 

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from codline.errors import DataError
 from codline.files import whole
 
+STRETCH = 1 << 20  # rows read together
+
 ID = pa.field("id", pa.int64(), nullable=False)
 LABEL = pa.field("label", pa.int32(), nullable=False)  # of segmentation it is a mask instead
 MASK = pa.field("label", pa.binary(), nullable=False)
@@ -66,14 +68,34 @@ def write(table: pa.Table, schema: pa.Schema, path: Path) -> None:
         pq.write_table(table, part, compression="zstd", write_page_checksum=True)
 
 
-def read(path: Path, schema: pa.Schema) -> pa.Table:
-    with opened(path):
-        table = pq.read_table(path, memory_map=True, page_checksum_verification=True)
-        check(table.schema, schema, path)
+def read(path: Path, schema: pa.Schema, *names: str) -> pa.Table:
+    """All columns, or these."""
+    with opened(path), pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
+        check(file.schema_arrow, schema, path)
+        table = file.read([*names] or None)
     for name in table.column_names:
         if table[name].null_count:
             raise DataError(f"{path}: column {name} has {table[name].null_count} empty values, expected none")
     return table
+
+
+def count(path: Path, schema: pa.Schema) -> int:
+    """How many rows there are; none of them is read."""
+    with opened(path), pq.ParquetFile(path, memory_map=True) as file:
+        check(file.schema_arrow, schema, path)
+        rows: int = file.metadata.num_rows
+        return rows
+
+
+def stretches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows, some at a time, so that memory does not grow with the file."""
+    with opened(path), pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
+        check(file.schema_arrow, schema, path)
+        for batch in file.iter_batches(STRETCH):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if column.null_count:
+                    raise DataError(f"{path}: column {name} has {column.null_count} empty values, expected none")
+            yield batch
 
 
 def foreign(path: Path, *names: str) -> pa.Table:

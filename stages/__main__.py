@@ -7,14 +7,12 @@ from typing import Any
 
 from codline import companions, params
 from codline.errors import CodlineError, UserError
-from codline.models.base import ModelSpec
 from codline.objectives.ema import Ema
 from codline.objectives.ll4al import Ll4al
 from codline.pickers.base import Picker
 from codline.pickers.top import Top
 from codline.strategies.base import Chooser, Strategy
 from stages._cli import STAGES
-from stages.prepare import suited
 
 
 def check(path: Path) -> None:
@@ -27,19 +25,15 @@ def check(path: Path) -> None:
     train, strategy = sections["train"], sections["score"].strategy
     for name in strategy.needs(first_cycle=True) | strategy.needs(first_cycle=False):
         companions.available(name, isinstance(train.objective, Ema), train.snapshots)
-    suited(sections["prepare"])
-    cuttable(sections["prepare"].model, train.augment.size)
+    model, dataset = sections["prepare"].model, sections["prepare"].dataset
+    model.suited(dataset.name, dataset.task)
+    model.cuttable(train.augment.size)
     whole(strategy, sections["select"].pick)
     if strategy.predicted:
         companions.predictable(isinstance(train.objective, Ll4al))
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")
-
-
-def cuttable(model: ModelSpec, size: int | None) -> None:
-    if size is not None and size % model.stride:
-        raise UserError(f"params.yaml: train.augment.size: found {size}, expected a multiple of {model.stride} for {params.tag(type(model))}")
 
 
 def whole(strategy: Strategy, picker: Picker) -> None:

@@ -19,7 +19,6 @@ from codline import (
 from codline.compute import configure
 from codline.datasets import AnyDataset
 from codline.datasets.base import duplicates
-from codline.errors import UserError
 from codline.files import write_json
 from codline.models import AnyModel
 from codline.params import Amount, Compute, Section
@@ -33,12 +32,6 @@ class Params(Section):
     dataset: AnyDataset
     start: Amount
     model: AnyModel
-
-
-def suited(params: Params) -> None:
-    if params.model.task != params.dataset.task:
-        found = f"found {params.model.name!r}, a model for {params.model.task}"
-        raise UserError(f"params.yaml: prepare.model.name: {found}; {params.dataset.name} is for {params.dataset.task}")
 
 
 def prepare(
@@ -58,7 +51,7 @@ def prepare(
 ) -> None:
     device = configure(compute)
     rng = seeding.stream(seed, "split")
-    suited(params)
+    params.model.suited(params.dataset.name, params.dataset.task)
     raw = params.dataset.load(rng)
     ids = splits.split(raw, params.start, rng)
 

@@ -24,7 +24,7 @@ def report(params: Params, *, cycles: list[str], images: In, dataset: In, pool: 
     if not done:
         raise DataError(f"{campaign}: found no metrics.json of any cycle, expected at least {campaign / cycles[0] / 'metrics.json'}; run dvc repro")
     confusion = page.counts(done[-1].metrics, campaign / done[-1].name / "predictions.csv", facts.classes)
-    story = page.Campaign(done, cycles, facts.classes, facts.shape, tables.read(pool, tables.POOL).num_rows, confusion)
+    story = page.Campaign(done, cycles, facts.classes, facts.shape, tables.count(pool, tables.POOL), confusion)
     figures = page.figures(story)
     drawings = {name: charts.svg(figure) for name, figure in figures.items()}
     for_phones = {f"{name}-narrow": charts.svg(figure) for name, figure in page.figures(story, charts.NARROW).items()}

@@ -80,7 +80,7 @@ def score(
     beside = scoring.Beside(chosen, tuple(others), kept, first_cycle, seeding.stream(seed, "selection", cycle), predictor)
     if isinstance(strategy, Chooser):
         known = tables.read(labeled, tables.LABELED)
-        asked = min(amount(budget, tables.read(pool, tables.POOL).num_rows), len(chosen))
+        asked = min(amount(budget, tables.count(pool, tables.POOL)), len(chosen))
         bench = scoring.bench(sight, seeding.derive(seed, "strategy", cycle), f"score@{cycle}")
         scorer: scoring.Scorer = scoring.Gatherer(strategy, beside, asked, known["id"].to_numpy(), known["label"].to_numpy(), sight, network, bench)
     else:

@@ -1,5 +1,9 @@
 """select: scores -> the query: the most wanted images, best first."""
 
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 
@@ -18,23 +22,40 @@ class Params(Section):
 
 
 def select(params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outputs: In, scores: In, query: Out) -> None:
-    table = tables.read(scores, tables.SCORES)
-    ids, wanted = table["id"].to_numpy(), table["score"].to_numpy()
-    if np.isnan(wanted).any():
-        raise DataError(f"{scores}: id {int(ids[np.isnan(wanted)][0])} has no score (NaN)")
-    budget = amount(params.budget, tables.read(pool, tables.POOL).num_rows)
-    if budget > len(ids):
-        raise UserError(f"params.yaml: select.budget: found {budget} images, but only {len(ids)} of the pool are unlabelled")
+    count, least = looked_over(scores)
+    budget = amount(params.budget, tables.count(pool, tables.POOL))
+    if budget > count:
+        raise UserError(f"params.yaml: select.budget: found {budget} images, but only {count} of the pool are unlabelled")
     facts, picker = datasets.opened(dataset), params.pick
     if facts.task == "segmentation" and picker.looks_at_classes:
         raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, which is not defined for segmentation: an image has no one class")
     said = output_store.opened(outputs, facts.outputs)  # reads nothing yet
-    candidates = Candidates(ids, wanted, predicted(said.take, ids)) if picker.looks_at_classes else Candidates(ids, wanted)
-    chosen = picker.pick(candidates, budget, seeding.stream(seed, "picking", cycle))
-    row_of = np.argsort(ids)
-    rows = row_of[np.searchsorted(ids, chosen, sorter=row_of)]
-    columns = [chosen, np.arange(1, budget + 1, dtype=np.int32), wanted[rows]]
+    classes = partial(predicted, said.take) if picker.looks_at_classes else lambda _: np.empty(0, np.int64)
+    stretches = (Candidates(ids, wanted, classes(ids), least) for ids, wanted in scored(scores))
+    best = picker.pick(stretches, budget, seeding.stream(seed, "picking", cycle))
+    columns = [best.ids, np.arange(1, budget + 1, dtype=np.int32), best.scores]
     tables.write(pa.table(columns, schema=tables.QUERY), tables.QUERY, query)
+
+
+def scored(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Ids and scores, stretch by stretch. score writes them in the order of the ids, so that draws follow from the ids alone."""
+    last = -1
+    for batch in tables.stretches(path, tables.SCORES):
+        ids = batch["id"].to_numpy()
+        if (np.diff(ids, prepend=last) <= 0).any():
+            raise DataError(f"{path}: id {int(ids[np.diff(ids, prepend=last) <= 0][0])} comes after a larger one or twice, expected ids in their order")
+        last = ids[-1]
+        yield ids, batch["score"].to_numpy()
+
+
+def looked_over(path: Path) -> tuple[int, float]:
+    """How many scores there are, all of them numbers, and the lowest."""
+    count, least = 0, np.inf
+    for ids, wanted in scored(path):
+        if np.isnan(wanted).any():
+            raise DataError(f"{path}: id {int(ids[np.isnan(wanted)][0])} has no score (NaN)")
+        count, least = count + len(ids), min(least, float(wanted.min()))
+    return count, least
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from codline.pickers.base import Candidates, predicted
+from codline.pickers.base import Candidates, Ranked, predicted
 from codline.pickers.class_balanced import ClassBalanced
 from codline.pickers.power import Power
 from codline.pickers.softmax import Softmax
@@ -14,14 +14,14 @@ DRAWS = 4000
 
 def shares(picker: Power | Softmax, scores: list[float], budget: int = 1) -> np.ndarray:
     """How often each image is picked first, or at all."""
-    rng, pool = np.random.default_rng(0), Candidates(np.arange(len(scores)), np.array(scores))
-    drawn = np.concatenate([picker.pick(pool, budget, rng) for _ in range(DRAWS)])
+    rng, pool = np.random.default_rng(0), Candidates(np.arange(len(scores)), np.array(scores), least=min(scores))
+    drawn = np.concatenate([picker.pick([pool], budget, rng).ids for _ in range(DRAWS)])
     return np.bincount(drawn, minlength=len(scores)) / DRAWS
 
 
 def test_top_takes_the_highest_and_of_tied_ones_the_smaller_id() -> None:
-    pool = Candidates(np.array([40, 7, 99, 8]), np.array([0.5, 0.5, 0.7, -1.0]))
-    assert Top().pick(pool, 4, np.random.default_rng(0)).tolist() == [99, 7, 40, 8]
+    pool = Candidates(np.array([7, 8, 40, 99]), np.array([0.5, -1.0, 0.5, 0.7]))
+    assert Top().pick([pool], 4, np.random.default_rng(0)).ids.tolist() == [99, 7, 40, 8]
 
 
 @pytest.mark.parametrize("beta", [0.5, 1.0, 3.0])
@@ -62,18 +62,18 @@ def test_images_alike_are_drawn_alike(picker: Power | Softmax, score: float) -> 
 @pytest.mark.parametrize("picker", [Power(beta=1e6), Softmax(beta=1e6)])
 def test_without_noise_to_speak_of_a_draw_is_the_top(picker: Power | Softmax) -> None:
     pool = Candidates(np.arange(20), np.random.default_rng(3).random(20))
-    assert picker.pick(pool, 9, np.random.default_rng(0)).tolist() == Top().pick(pool, 9, np.random.default_rng(0)).tolist()
+    assert picker.pick([pool], 9, np.random.default_rng(0)).ids.tolist() == Top().pick([pool], 9, np.random.default_rng(0)).ids.tolist()
 
 
 def test_classes_take_turns_until_they_run_out() -> None:
     pool = Candidates(np.arange(7), np.array([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 1.0]), np.array([2, 2, 2, 2, 0, 0, 5]))
-    assert ClassBalanced().pick(pool, 7, np.random.default_rng(0)).tolist() == [0, 4, 6, 1, 5, 2, 3]
-    assert ClassBalanced().pick(pool, 4, np.random.default_rng(0)).tolist() == [0, 4, 6, 1]
+    assert ClassBalanced().pick([pool], 7, np.random.default_rng(0)).ids.tolist() == [0, 4, 6, 1, 5, 2, 3]
+    assert ClassBalanced().pick([pool], 4, np.random.default_rng(0)).ids.tolist() == [0, 4, 6, 1]
 
 
 def test_of_a_single_class_the_highest_scores_are_taken() -> None:
-    pool = Candidates(np.array([5, 3, 4]), np.array([1.0, 1.0, 2.0]), np.zeros(3, np.int64))
-    assert ClassBalanced().pick(pool, 2, np.random.default_rng(0)).tolist() == [4, 3]
+    pool = Candidates(np.array([3, 4, 5]), np.array([1.0, 2.0, 1.0]), np.zeros(3, np.int64))
+    assert ClassBalanced().pick([pool], 2, np.random.default_rng(0)).ids.tolist() == [4, 3]
 
 
 def test_the_outputs_of_all_images_are_never_held_at_once() -> None:
@@ -86,3 +86,20 @@ def test_the_outputs_of_all_images_are_never_held_at_once() -> None:
     ids = np.arange(10_000)[::-1]
     assert np.array_equal(predicted(take, ids), ids % 3)
     assert max(asked) < 5000
+
+
+def test_memory_does_not_grow_with_the_pool() -> None:
+    held: list[int] = []
+
+    class Watched(Top):
+        def order(self, ranked: Ranked) -> np.ndarray:
+            held.append(len(ranked.ids))
+            return super().order(ranked)
+
+    rng = np.random.default_rng(0)
+    pools = [Candidates(np.arange(1000) + 1000 * i, rng.random(1000)) for i in range(30)]
+    found = Watched().pick(iter(pools), 10, rng)
+    everyone = np.concatenate([pool.scores for pool in pools])
+    assert found.ids.tolist() == np.argsort(-everyone)[:10].tolist()
+    assert max(held) == 1000
+    assert sum(held[1:]) < 1000  # what cannot be among the best is not even sorted

@@ -29,11 +29,27 @@ def test_the_highest_scores_are_asked_for_best_first(workspace: Workspace) -> No
     assert query(workspace) == [{"id": 1, "rank": 1, "score": 0.9}, {"id": 3, "rank": 2, "score": 0.5}, {"id": 0, "rank": 3, "score": 0.1}]
 
 
-def test_ties_go_to_the_smaller_id_whatever_the_order_of_the_rows(workspace: Workspace) -> None:
-    write_scores(workspace, [0.5, 0.5, 0.5, 0.7, 0.5], ids=[40, 7, 23, 99, 8])
+def test_ties_go_to_the_smaller_id(workspace: Workspace) -> None:
+    write_scores(workspace, [0.5, 0.5, 0.5, 0.5, 0.7], ids=[7, 8, 23, 40, 99])
     workspace.change(**{"select.budget": 4})
     workspace.run("select", "c1")
     assert [row["id"] for row in query(workspace)] == [99, 7, 8, 23]
+
+
+@pytest.mark.parametrize(("ids", "strange"), [([3, 9, 7], 7), ([3, 3, 9], 3)])
+def test_scores_whose_ids_are_not_in_order_are_refused(workspace: Workspace, ids: list[int], strange: int) -> None:
+    write_scores(workspace, [0.5, 0.1, 0.7], ids)
+    with pytest.raises(DataError, match=rf"scores\.parquet: id {strange} comes after a larger one or twice, expected ids in their order$"):
+        workspace.run("select", "c1")
+
+
+def test_scores_are_read_a_stretch_at_a_time(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace.run("select", "c2")
+    whole = tables.read(workspace.path("select", "query", "c2"), tables.QUERY)
+    monkeypatch.setattr(tables, "STRETCH", 7)
+    assert {batch.num_rows for batch in tables.stretches(workspace.path("select", "scores", "c2"), tables.SCORES)} <= set(range(1, 8))
+    workspace.run("select", "c2")
+    assert tables.read(workspace.path("select", "query", "c2"), tables.QUERY).equals(whole)
 
 
 def test_a_share_counts_from_the_whole_pool(workspace: Workspace) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from codline.errors import UserError
 from codline.params import Section
 
 
@@ -40,6 +41,17 @@ def noted(found: dict[str, Tensor], name: str, _module: nn.Module, _inputs: Any,
 class ModelSpec(Section):
     task: ClassVar[Literal["classification", "segmentation"]] = "classification"  # segmentation: logits for every pixel
     stride: ClassVar[int] = 1  # images, and crops in training, have the dataset's own sides or multiples of this
+
+    name: str
+
+    def suited(self, dataset: str, task: str) -> None:
+        if self.task != task:
+            raise UserError(f"params.yaml: prepare.model.name: found {self.name!r}, a model for {self.task}; {dataset} is for {task}")
+
+    def cuttable(self, size: int | None) -> None:
+        """Into squares of this size, for training."""
+        if size is not None and size % self.stride:
+            raise UserError(f"params.yaml: train.augment.size: found {size}, expected a multiple of {self.stride} for {self.name}")
 
     @abstractmethod
     def build(self, classes: int, shape: tuple[int, ...]) -> Network: ...

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from codline.pickers.base import Candidates, Picker
+from codline.pickers.base import Candidates, Picker, Ranked
 
 
 class ClassBalanced(Picker):
@@ -15,8 +15,14 @@ class ClassBalanced(Picker):
     name: Literal["class_balanced"] = "class_balanced"
 
     def keys(self, candidates: Candidates, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        order = np.lexsort((-candidates.scores, candidates.predicted))
-        classes = candidates.predicted[order]
+        return (candidates.scores,)
+
+    def order(self, ranked: Ranked) -> np.ndarray:
+        order = np.lexsort((ranked.ids, -ranked.scores, ranked.groups))
+        classes = ranked.groups[order]
         turns = np.empty(len(order), np.int64)
         turns[order] = np.arange(len(order)) - np.searchsorted(classes, classes)
-        return -turns, candidates.scores
+        return np.lexsort((ranked.ids, -ranked.scores, turns))
+
+    def promising(self, more: Ranked, best: Ranked, budget: int) -> Ranked:
+        return more

@@ -19,6 +19,6 @@ class Power(Picker):
 
     def keys(self, candidates: Candidates, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
         noise = rng.gumbel(size=len(candidates.ids))
-        positive = candidates.scores - min(candidates.scores.min(initial=0), 0)
+        positive = candidates.scores - min(candidates.least, 0)
         with np.errstate(divide="ignore"):
             return self.beta * np.log(positive) + noise, noise

@@ -1,5 +1,6 @@
 """What every picker promises: as many distinct ids as asked for, the same for the same seed, whatever the order of the rows."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +22,22 @@ def candidates(seed: int, images: int, kind: str) -> Candidates:
     """Scores that are all different, all the same, mostly tied, or of both signs."""
     rng = np.random.default_rng(seed)
     scores = {"spread": rng.random(images), "constant": np.full(images, 0.5), "none": np.zeros(images), "tied": rng.integers(0, 3, images) / 2}
-    return Candidates(rng.permutation(images * 3)[:images], scores.get(kind, rng.normal(size=images)), rng.integers(0, 4, images))
+    found = scores.get(kind, rng.normal(size=images))
+    return Candidates(np.sort(rng.permutation(images * 3)[:images]), found, rng.integers(0, 4, images), found.min())
 
 
 pools = st.builds(candidates, st.integers(0, 999), st.integers(1, 40), st.sampled_from(["spread", "constant", "none", "tied", "signed"]))
 
 
 def picked(picker: Picker, pool: Candidates, budget: int, seed: int = 0) -> list[int]:
-    ids: list[int] = picker.pick(pool, budget, np.random.default_rng(seed)).tolist()
-    return ids
+    return picked_from(picker, [pool], budget, seed)
+
+
+def picked_from(picker: Picker, stretches: list[Candidates], budget: int, seed: int = 0) -> list[int]:
+    best = picker.pick(stretches, budget, np.random.default_rng(seed))
+    score_of = {int(i): score for each in stretches for i, score in zip(each.ids, each.scores, strict=True)}
+    assert best.scores.tolist() == [score_of[i] for i in best.ids.tolist()]
+    return [int(i) for i in best.ids]
 
 
 @pytest.mark.parametrize("kind", members("pickers"))
@@ -55,12 +63,13 @@ def test_one_image_or_all_of_them_can_be_asked_for(picker: Picker, pool: Candida
 
 
 @each_picker
-@given(pool=pools, order=st.integers(0, 999))
-def test_neither_another_run_nor_another_order_of_the_rows_changes_the_query(picker: Picker, pool: Candidates, order: int) -> None:
-    rows = np.random.default_rng(order).permutation(len(pool.ids))
-    shuffled = Candidates(pool.ids[rows], pool.scores[rows], pool.predicted[rows])
-    budget = -(-len(pool.ids) // 2)
-    assert picked(picker, pool, budget) == picked(picker, pool, budget) == picked(picker, shuffled, budget)
+@given(pool=pools, data=st.data())
+def test_neither_another_run_nor_another_cut_into_stretches_changes_the_query(picker: Picker, pool: Candidates, data: st.DataObject) -> None:
+    budget = data.draw(st.integers(1, len(pool.ids)))
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(pool.ids)), max_size=5)))
+    rows = [slice(start, stop) for start, stop in pairwise([0, *cuts, len(pool.ids)]) if start < stop]
+    pieces = [Candidates(pool.ids[some], pool.scores[some], pool.predicted[some], pool.least) for some in rows]
+    assert picked(picker, pool, budget) == picked(picker, pool, budget) == picked_from(picker, pieces, budget)
 
 
 @each_picker
