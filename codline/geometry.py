@@ -76,10 +76,14 @@ def parts_of(rows: int, width: int) -> Iterator[slice]:
 
 def by_id(ids: np.ndarray, rows: np.ndarray, what: str = "features") -> np.ndarray:
     """In the order of the ids, so that the order of the rows does not matter and ties go to the smaller id."""
+    return finite(ids, rows, what)[np.argsort(ids)]
+
+
+def finite(ids: np.ndarray, rows: np.ndarray, what: str) -> np.ndarray:
     strange = ~np.isfinite(rows).all(axis=tuple(range(1, rows.ndim)))
     if strange.any():
         raise DataError(f"{what} of image {ids[strange].min()}: found NaN or infinity, expected finite numbers")
-    return rows[np.argsort(ids)]
+    return rows
 
 
 def unit_length(rows: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from codline.strategies.baal import Baal
 from codline.strategies.badge import Badge
 from codline.strategies.bald import Bald
 from codline.strategies.cod import Cod
@@ -19,6 +20,7 @@ from codline.strategies.mc_dropout import McDropout
 from codline.strategies.prob_cover import ProbCover
 from codline.strategies.qbc import Qbc
 from codline.strategies.random import Random
+from codline.strategies.scikit_activeml import ScikitActiveml
 from codline.strategies.sraal import Sraal
 from codline.strategies.ta_vaal import TaVaal
 from codline.strategies.tod import Tod
@@ -29,4 +31,5 @@ from codline.strategies.vaal import Vaal
 Compared = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | Qbc
 Spread = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
 Learned = Ll4al | Vaal | Sraal | TaVaal | UncertainGcn | CoreGcn
-AnyStrategy = Annotated[Compared | Spread | Learned, Field(discriminator="name")]
+Borrowed = ScikitActiveml | Baal
+AnyStrategy = Annotated[Compared | Spread | Learned | Borrowed, Field(discriminator="name")]

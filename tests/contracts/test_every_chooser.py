@@ -11,7 +11,7 @@ import torch
 
 from codline.errors import CodlineError, DataError
 from codline.strategies.base import Bench, Chooser, Known, Outputs, Whole
-from tests.families import SMALL, spelled, variants
+from tests.families import SMALL, tested, variants
 
 
 def small(chooser: Chooser) -> Chooser:
@@ -19,7 +19,7 @@ def small(chooser: Chooser) -> Chooser:
     return chooser.model_copy(update={key: value for key, value in SMALL.items() if key in fields and "learning_rate" in fields})
 
 
-each_chooser = pytest.mark.parametrize("strategy", [small(one) for one in variants("strategies") if isinstance(one, Chooser)], ids=spelled)
+each_chooser = pytest.mark.parametrize("strategy", [tested(small(one)) for one in variants("strategies") if isinstance(one, Chooser)])
 each_cycle = pytest.mark.parametrize("first_cycle", [True, False])
 
 
@@ -109,6 +109,7 @@ def test_the_order_of_the_rows_does_not_matter(strategy: Chooser, first_cycle: b
 def test_images_that_look_all_alike_still_make_a_query(strategy: Chooser, first_cycle: bool) -> None:
     for value in (0.0, 0.5):
         pool = changed(whole_of(first_cycle=first_cycle), lambda rows, value=value: np.full_like(rows, value))
+        pool = replace(pool, outputs=said(pool.outputs.logits_NC), others={name: said(outputs.logits_NC) for name, outputs in pool.others.items()})
         known = replace(pool.known, features_MD=np.full_like(pool.known.features_MD, value))
         for budget in (1, 30):
             chosen(strategy, replace(pool, known=known), budget)

@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 
 from codline.families import members
 from codline.strategies.base import Chooser, Outputs, Pool, Strategy
-from tests.families import spelled, variants
+from tests.families import tested, variants
 
-each_strategy = pytest.mark.parametrize("strategy", [one for one in variants("strategies") if not isinstance(one, Chooser)], ids=spelled)
+each_strategy = pytest.mark.parametrize("strategy", [tested(one) for one in variants("strategies") if not isinstance(one, Chooser)])
 
 
 def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
