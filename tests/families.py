@@ -30,7 +30,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
         for query in ("Badge", "Clue", "CoreSet", "DiscriminativeAL", "Falcun", "MaxHerding", "ProbCover", "Quire", "RandomSampling", "UncertaintySampling")
     ]
 }
-PACKAGES = {"scikit_activeml": "skactiveml", "baal": "baal"}  # of members that run only where these are installed
+PACKAGES = {"baal": "baal"}  # of members that run only where these are installed, and are not in the extra dev
 
 
 def variants(family: str) -> list[Any]:

@@ -192,12 +192,3 @@ def test_clusters_come_out_the_same_with_the_same_seed() -> None:
     first, second, other = (geometry.clusters(rows, 60, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(first, second)
     assert not np.array_equal(first, other)
-
-
-def test_the_k_center_is_that_of_scikit_activeml() -> None:
-    pool = pytest.importorskip("skactiveml.pool")
-    rows = rows_of(3, 300, 16, "normal")
-    labels = np.full(300, np.nan)
-    labels[280:] = 0
-    theirs, _ = pool.k_greedy_center(rows.astype(np.float64), labels, batch_size=40, random_state=0)
-    assert geometry.k_center(Points.of(rows), 280, 40).tolist() == list(theirs)
