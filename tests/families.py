@@ -45,7 +45,7 @@ def examples(kind: type[BaseModel]) -> list[dict[str, Any]]:
     return choices(kind)
 
 
-def tested(member: Any) -> Any:
+def as_parameter(member: Any) -> Any:
     """As a parameter of a test, skipped where its package is not installed."""
     package = PACKAGES.get(member.name, "codline")
     return pytest.param(member, id=spelled(member), marks=pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed"))

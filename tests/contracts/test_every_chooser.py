@@ -11,7 +11,7 @@ import torch
 
 from codline.errors import CodlineError, DataError
 from codline.strategies.base import Bench, Chooser, Known, Outputs, Whole
-from tests.families import SMALL, tested, variants
+from tests.families import SMALL, as_parameter, variants
 
 
 def small(chooser: Chooser) -> Chooser:
@@ -19,7 +19,7 @@ def small(chooser: Chooser) -> Chooser:
     return chooser.model_copy(update={key: value for key, value in SMALL.items() if key in fields and "learning_rate" in fields})
 
 
-each_chooser = pytest.mark.parametrize("strategy", [tested(small(one)) for one in variants("strategies") if isinstance(one, Chooser)])
+each_chooser = pytest.mark.parametrize("strategy", [as_parameter(small(one)) for one in variants("strategies") if isinstance(one, Chooser)])
 each_cycle = pytest.mark.parametrize("first_cycle", [True, False])
 
 

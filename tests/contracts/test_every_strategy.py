@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 
 from codline.families import members
 from codline.strategies.base import Chooser, Outputs, Pool, Strategy
-from tests.families import tested, variants
+from tests.families import as_parameter, variants
 
-each_strategy = pytest.mark.parametrize("strategy", [tested(one) for one in variants("strategies") if not isinstance(one, Chooser)])
+each_strategy = pytest.mark.parametrize("strategy", [as_parameter(one) for one in variants("strategies") if not isinstance(one, Chooser)])
 
 
 def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
