@@ -28,6 +28,7 @@ def check(path: Path) -> None:
     model, dataset = sections["prepare"].model, sections["prepare"].dataset
     model.suited(dataset.name, dataset.task)
     model.cuttable(train.augment.size)
+    strategy.installed()
     whole(strategy, sections["select"].pick)
     if strategy.predicted:
         companions.predictable(isinstance(train.objective, Ll4al))

@@ -62,6 +62,7 @@ def score(
 ) -> None:
     device = configure(compute)
     facts, strategy = datasets.opened(dataset), params.strategy
+    strategy.installed()
     classes, shape = len(facts.classes), facts.shape
     if facts.task == "segmentation" and not strategy.dense:
         raise UserError(f"params.yaml: score.strategy.name: found {strategy.name!r}, which is not defined for segmentation")

@@ -27,6 +27,7 @@ from codline.strategies.prob_cover import ProbCover
 from codline.strategies.qbc import Qbc
 from codline.strategies.scikit_activeml import Query, ScikitActiveml, told
 from codline.strategies.typiclust import Typiclust
+from stages.__main__ import check
 from stages.score import Params
 from tests.workspace import Workspace
 
@@ -275,13 +276,20 @@ def test_what_goes_wrong_there_is_said_in_one_sentence() -> None:
     assert "\n" not in str(found.value)
 
 
-def test_without_its_package_each_is_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("skactiveml", "skactiveml.pool", "baal", "baal.active", "baal.active.heuristics"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=r"needs the package scikit-activeml>=1, which is not installed \(the extra activeml\)$"):
-        chosen(ScikitActiveml(query="CoreSet"), whole_of(), 2)
-    with pytest.raises(UserError, match=r"needs the package baal>=2, which is not installed \(the extra baal\)$"):
-        scores(Baal(), passes_of(0))
+@pytest.mark.parametrize(
+    ("module", "strategy", "wanted"),
+    [("skactiveml", {"name": "scikit_activeml", "query": "CoreSet"}, "scikit-activeml>=1"), ("baal", {"name": "baal"}, "baal>=2")],
+)
+def test_without_its_package_each_is_refused_before_anything_runs(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, module: str, strategy: dict[str, str], wanted: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    workspace.change(**{"score.strategy": strategy})
+    sentence = rf"^params.yaml: score.strategy.name: found '{strategy['name']}', which needs {wanted}; it is not installed$"
+    with pytest.raises(UserError, match=sentence):
+        check(workspace.root / "params.yaml")
+    with pytest.raises(UserError, match=sentence):
+        workspace.run("score", "c1")
 
 
 def test_core_set_of_scikit_activeml_asks_for_the_images_of_ours_in_a_campaign(workspace: Workspace) -> None:

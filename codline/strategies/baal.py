@@ -1,12 +1,11 @@
 """Heuristics of baal (Atighehchian, Branchaud-Charron and Lacoste, 2020), by their names there, on passes with dropout."""
 
 import warnings
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from codline.errors import UserError
 from codline.geometry import finite
 from codline.strategies.base import Pool, Strategy
 
@@ -17,6 +16,7 @@ class Baal(Strategy):
     Margin and Certainty, of which baal wants the smallest, are turned round.
     """
 
+    package: ClassVar[tuple[str, str] | None] = ("baal", "baal>=2")
     name: Literal["baal"] = "baal"
     heuristic: Literal["BALD", "Variance", "Entropy", "Margin", "Certainty"] = "BALD"
     passes: int = Field(default=25, ge=2)
@@ -36,10 +36,7 @@ class Baal(Strategy):
 
 
 def library() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of the logger that it sets up
-            import baal.active.heuristics
-    except ImportError as error:
-        raise UserError("score.strategy.name: baal needs the package baal>=2, which is not installed (the extra baal)") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the logger that it sets up
+        import baal.active.heuristics
     return baal.active.heuristics

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from codline.params import Section
+from codline.errors import UserError
+from codline.params import Section, tag
 
 Other = str | int  # a model to compare with: "previous", "average", "independent", or the weights so many steps before the end of this training
 
@@ -76,7 +78,12 @@ class Strategy(Section):
     """Fields are the strategy's own parameters; data comes to the method."""
 
     dense: ClassVar[bool] = True  # whether it is defined for segmentation, too
+    package: ClassVar[tuple[str, str] | None] = None  # a module, and what to install for it, besides codline's own dependencies
     predicted: ClassVar[bool] = False  # whether it asks for the losses that a module beside the network foretells
+
+    def installed(self) -> None:
+        if self.package is not None and find_spec(self.package[0]) is None:
+            raise UserError(f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which needs {self.package[1]}; it is not installed")
 
     def stochastic(self) -> tuple[int, float]:
         """How many passes with dropout the pool must hold, and what share of the features they leave out."""

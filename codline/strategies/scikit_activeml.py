@@ -37,6 +37,7 @@ class ScikitActiveml(Chooser):
     """
 
     dense: ClassVar[bool] = False
+    package: ClassVar[tuple[str, str] | None] = ("skactiveml", "scikit-activeml>=1")
     name: Literal["scikit_activeml"] = "scikit_activeml"
     query: Query
     settings: dict[str, Any] = Field(default={})  # of the strategy's constructor there
@@ -92,10 +93,8 @@ class ScikitActiveml(Chooser):
 
 
 def library() -> Any:
-    try:
-        import skactiveml.pool
-    except ImportError as error:
-        raise UserError("score.strategy.name: scikit_activeml needs the package scikit-activeml>=1, which is not installed (the extra activeml)") from error
+    import skactiveml.pool  # a second, and an extra
+
     return skactiveml.pool
 
 
