@@ -51,6 +51,11 @@ class Points:
         return np.maximum(apart, 0, out=apart)  # a product of two exact factors is rounded once
 
 
+def gradients(probs_NC: np.ndarray, features_ND: np.ndarray) -> Points:
+    """Those of the loss at the last layer, were the likeliest class the true one: outer products of (probs - one-hot) and features."""
+    return Points.of(probs_NC - np.eye(probs_NC.shape[1])[probs_NC.argmax(axis=1)], features_ND)
+
+
 def whole(rows: np.ndarray) -> tuple[np.ndarray, float]:
     """Rows as whole numbers, and the power of two that 1 is worth. |x|² + |y|² - 2xy stays within the 53 bits of a float64."""
     bits = min(24, (51 - math.ceil(math.log2(max(1, rows.shape[1])))) // 2)

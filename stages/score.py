@@ -64,7 +64,7 @@ def score(
     facts, strategy = datasets.opened(dataset), params.strategy
     strategy.installed()
     classes, shape = len(facts.classes), facts.shape
-    if facts.task == "segmentation" and not strategy.dense:
+    if facts.task == "segmentation" and not strategy.for_pixels():
         raise UserError(f"params.yaml: score.strategy.name: found {strategy.name!r}, which is not defined for segmentation")
     network, card = weights.load_network(model, classes=classes, shape=shape)
     last, before = weights.load_network(earlier, classes=classes, shape=shape)

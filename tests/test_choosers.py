@@ -153,7 +153,7 @@ def test_cod_diverse_draws_by_distance_and_discrepancy() -> None:
 
 def test_cod_diverse_can_weigh_discrepancy_more() -> None:
     pool = whole_of(LINE, [[0.0]], **MOVED)
-    assert often(CodDiverse(power=8.0), pool, 1)[3] < often(CodDiverse(power=1.0), pool, 1)[3] / 2
+    assert often(CodDiverse(form="seeding", power=8.0), pool, 1)[3] < often(CodDiverse(form="seeding"), pool, 1)[3] / 2
 
 
 def test_cod_diverse_spreads_what_cod_wants_most() -> None:
@@ -163,7 +163,28 @@ def test_cod_diverse_spreads_what_cod_wants_most() -> None:
     assert chosen(CodDiverse(form="k_center", pool_factor=1.0, beyond_labeled=False), pool, 2) == [1, 4]
 
 
-@pytest.mark.parametrize("form", ["seeding", "k_center"])
+def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance() -> None:
+    """The first is that of the largest COD x length; of the others, (COD) x (squared distance of the outer products) is the chance."""
+    now, before = [[0.6, 0.4], [0.6, 0.4], [0.3, 0.7], [0.9, 0.1]], [[0.1, 0.9], [0.6, 0.4], [0.5, 0.5], [0.8, 0.2]]
+    pool = whole_of([[9.0, 0], [0, 5], [0, 3], [2, 1]], now=now, before=before)
+    probs, features, other = np.array(now), pool.features_ND, np.array(before)
+    steps = probs - np.eye(2)[probs.argmax(1)]
+    outer = (steps[:, :, None] * features[:, None, :]).reshape(4, -1)
+    chances = np.linalg.norm(probs - other, axis=1) * np.square(outer - outer[0]).sum(1)
+    strategy = CodDiverse(form="gradients")
+    drawn = [chosen(strategy, pool, 2, seed) for seed in range(2000)]
+    assert {query[0] for query in drawn} == {0}
+    found = np.bincount([query[1] for query in drawn], minlength=4)
+    assert found[1] == 0  # it did not move
+    assert stats.chisquare(found[2:], 2000 * chances[2:] / chances[2:].sum()).pvalue > 0.01
+
+
+def test_gradients_are_not_for_pixels() -> None:
+    assert not CodDiverse(form="gradients").for_pixels()
+    assert CodDiverse(form="k_center").for_pixels()
+
+
+@pytest.mark.parametrize("form", ["gradients", "seeding", "k_center"])
 def test_cod_diverse_takes_its_first_cycle_as_cod_does(form: str) -> None:
     pool = whole_of([[1.0], [1.0], [1.0]], [[0.0]], [SURE, TORN, SURE], [TORN, TORN, TORN], first_cycle=True)
     assert chosen(CodDiverse.model_validate({"form": form, "pool_factor": 1.0}), pool, 1) == [1]

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from codline.geometry import Points, by_id, seeds
+from codline.geometry import by_id, gradients, seeds
 from codline.strategies.base import Chooser, Whole
 
 
@@ -20,7 +20,7 @@ class Badge(Chooser):
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
         probs, features = by_id(pool.ids, pool.outputs.probs_NC, "outputs"), by_id(pool.ids, pool.features_ND)
-        gradients = Points.of(probs - np.eye(probs.shape[1])[probs.argmax(axis=1)], features)
-        start = [int(gradients.lengths.argmax())] if self.first == "longest" else []
-        rows = seeds(gradients, np.ones(len(gradients)), budget - len(start), rng, start)
+        points = gradients(probs, features)
+        start = [int(points.lengths.argmax())] if self.first == "longest" else []
+        rows = seeds(points, np.ones(len(points)), budget - len(start), rng, start)
         return np.sort(pool.ids)[[*start, *rows]]

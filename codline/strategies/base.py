@@ -81,6 +81,10 @@ class Strategy(Section):
     package: ClassVar[tuple[str, str] | None] = None  # a module, and what to install for it, besides codline's own dependencies
     predicted: ClassVar[bool] = False  # whether it asks for the losses that a module beside the network foretells
 
+    def for_pixels(self) -> bool:
+        """Whether it is defined for segmentation with these parameters."""
+        return self.dense
+
     def installed(self) -> None:
         if self.package is not None and find_spec(self.package[0]) is None:
             raise UserError(f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which needs {self.package[1]}; it is not installed")

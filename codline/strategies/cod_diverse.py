@@ -1,4 +1,4 @@
-"""COD with diversity (our own): images whose outputs moved much since the last cycle's model, and whose features are unlike each other."""
+"""COD with diversity (our own): images whose outputs moved much since the last cycle's model, and that are unlike each other."""
 
 from typing import Annotated, Literal
 
@@ -7,32 +7,41 @@ from pydantic import Field, PositiveFloat
 
 from codline.cyclic import Cyclic
 from codline.discrepancy import discrepancy
-from codline.geometry import Points, by_id, k_center, seeds
+from codline.geometry import Points, by_id, gradients, k_center, seeds
 from codline.strategies.base import Chooser, Whole
 
 
 class CodDiverse(Cyclic, Chooser):
-    """Two forms:
+    """Three forms:
 
-    seeding: k-means++ draws, in proportion to squared distance x COD^`power`.
-    k_center: of the budget x `pool_factor` images that COD wants most, those furthest from each other.
+    gradients: k-means++ draws, in proportion to COD^`power` x squared distance of the gradients at the last layer, as BADGE sees them.
+    seeding: the same with the distance of the features; with `beyond_labeled`, to the labelled images, too.
+    k_center: of the budget x `pool_factor` images that COD wants most, those whose features are furthest from each other (and from the labelled ones).
 
-    With `beyond_labeled`, distances are to the labelled images, too. What COD does in the first cycle is in codline/cyclic.py; where it wants the least
-    moved, the weight of an image is how much less it moved than the one that moved most.
+    What COD does in the first cycle is in codline/cyclic.py; where it wants the least moved, the weight of an image is how much less it moved than the one
+    that moved most.
     """
 
     name: Literal["cod_diverse"] = "cod_diverse"
-    form: Literal["seeding", "k_center"] = "seeding"
+    form: Literal["gradients", "seeding", "k_center"] = "gradients"
     power: PositiveFloat = 1.0
     pool_factor: Annotated[float, Field(ge=1)] = 3.0
     beyond_labeled: bool = True
 
+    def for_pixels(self) -> bool:
+        return self.form != "gradients"  # which have no meaning for the mean over the pixels
+
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        scores = self.cod(pool, rng)
-        features, labeled = by_id(pool.ids, pool.features_ND), by_id(pool.known.ids, pool.known.features_MD)
+        scores, features = self.cod(pool, rng), by_id(pool.ids, pool.features_ND)
+        labeled = by_id(pool.known.ids, pool.known.features_MD)
         centres = labeled if self.beyond_labeled else labeled[:0]
-        form = self.by_seeding if self.form == "seeding" else self.by_k_center
-        query: np.ndarray = np.sort(pool.ids)[form(scores, features, centres, budget, rng)]
+        if self.form == "gradients":
+            rows = self.by_gradients(scores, by_id(pool.ids, pool.outputs.probs_NC, "outputs"), features, budget, rng)
+        elif self.form == "seeding":
+            rows = self.by_seeding(scores, features, centres, budget, rng)
+        else:
+            rows = self.by_k_center(scores, features, centres, budget)
+        query: np.ndarray = np.sort(pool.ids)[rows]
         return query
 
     def cod(self, pool: Whole, rng: np.random.Generator) -> np.ndarray:
@@ -42,13 +51,21 @@ class CodDiverse(Cyclic, Chooser):
         moved = by_id(pool.ids, discrepancy(pool.outputs.of(self.outputs), pool.others[other].of(self.outputs)), "outputs")
         return self.wanted(moved, pool.first_cycle)
 
-    def by_seeding(self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+    def weights(self, scores: np.ndarray) -> np.ndarray:
         weights = scores - min(0.0, scores.min())
-        weights = (weights / (weights.max() or 1.0)) ** self.power
-        points = Points.of(np.concatenate([features, centres]))
-        return seeds(points, weights, budget, rng, range(len(features), len(points)))
+        weighed: np.ndarray = (weights / (weights.max() or 1.0)) ** self.power
+        return weighed
 
-    def by_k_center(self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+    def by_gradients(self, scores: np.ndarray, probs: np.ndarray, features: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+        points, weights = gradients(probs, features), self.weights(scores)
+        start = [int((points.lengths * weights).argmax())]
+        return np.array([*start, *seeds(points, weights, budget - 1, rng, start)])
+
+    def by_seeding(self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+        points = Points.of(np.concatenate([features, centres]))
+        return seeds(points, self.weights(scores), budget, rng, range(len(features), len(points)))
+
+    def by_k_center(self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int) -> np.ndarray:
         """Without centres, the most wanted is the first."""
         top = np.argsort(-scores, kind="stable")[: round(self.pool_factor * budget)]
         start = top[: 0 if len(centres) else 1]

@@ -130,7 +130,7 @@ def test_dense_outputs_make_a_query_unless_the_stage_refuses_them(strategy: Choo
 
     pool = whole_of(7, first_cycle=first_cycle)
     wide = replace(pool, outputs=dense(pool.outputs), others={name: dense(outputs) for name, outputs in pool.others.items()})
-    assert not strategy.dense or chosen(strategy, wide) == chosen(strategy, pool)
+    assert not strategy.for_pixels() or chosen(strategy, wide) == chosen(strategy, pool)
 
 
 @each_chooser
