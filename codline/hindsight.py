@@ -9,8 +9,9 @@ import numpy as np
 from codline import evidence
 from codline.dense import NOTHING
 from codline.discrepancy import discrepancy
+from codline.losses import losses
 from codline.masks import kept_targets
-from codline.outputs import losses, softmax
+from codline.outputs import softmax
 from codline.rows import Rows
 
 Pass = Callable[[np.ndarray], Iterator[tuple[np.ndarray, np.ndarray]]]  # ids -> (ids, logits), batch by batch

@@ -9,6 +9,7 @@ from torchmetrics.functional.classification import multiclass_accuracy, multicla
 
 from codline import outputs
 from codline.dense import NOTHING
+from codline.losses import losses
 
 
 def classification(logits_NC: np.ndarray, labels_N: np.ndarray, classes: list[str], bins: int) -> dict[str, Any]:
@@ -44,7 +45,7 @@ class Segmentation:
         bins = np.minimum((confidence * self.bins).astype(np.int64), self.bins - 1)
         for row, weights in zip(self.calibration_3B, (None, confidence, said == truth), strict=True):
             row += np.bincount(bins, weights, self.bins)
-        self.losses.append(float(outputs.losses(logits_CHW[None], mask_HW[None])[0]))
+        self.losses.append(float(losses(logits_CHW[None], mask_HW[None])[0]))
         return {"accuracy": ratio(np.trace(here), here.sum()), "mean_iou": mean(ious(here)), "loss": self.losses[-1]}
 
     def summary(self) -> dict[str, Any]:

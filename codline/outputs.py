@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from codline import tables
-from codline.dense import NOTHING, thinned
+from codline.dense import thinned
 from codline.rows import Rows
 
 
@@ -37,16 +37,3 @@ def softmax(logits_nC: np.ndarray) -> np.ndarray:
     exponents = np.exp(shifted)
     probs: np.ndarray = exponents / exponents.sum(axis=1, keepdims=True)
     return probs
-
-
-def losses(logits_nC: np.ndarray, labels_n: np.ndarray) -> np.ndarray:
-    """Cross-entropy of each row; of dense ones the mean over the pixels that have a class, 0 where none has."""
-    shifted = logits_nC.astype(np.float64) - logits_nC.max(axis=1, keepdims=True)
-    counted = labels_n != NOTHING if labels_n.ndim > 1 else np.ones(len(labels_n), bool)
-    picked = np.take_along_axis(shifted, np.where(counted, labels_n, 0)[:, None].astype(np.int64), axis=1)[:, 0]
-    result: np.ndarray = np.log(np.exp(shifted).sum(axis=1)) - picked
-    if labels_n.ndim == 1:
-        return result
-    pixels = tuple(range(1, labels_n.ndim))
-    mean: np.ndarray = (result * counted).sum(axis=pixels) / np.maximum(counted.sum(axis=pixels), 1)
-    return mean

@@ -2,20 +2,24 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from codline import companions, inference, outputs, scratch
+from codline import companions, inference, masks, outputs, scratch, tables
 from codline.augment import Augment
 from codline.errors import CodlineError
 from codline.inference import Normalize, Pass, Take, View, Wanted
+from codline.labels import looked_up
 from codline.models.base import Network
 from codline.params import amount
 from codline.prediction import LossPredictor
 from codline.rows import Rows
 from codline.strategies.base import Bench, Chooser, Known, Other, Outputs, Pool, Strategy, Whole
+
+Truth = Callable[[np.ndarray], np.ndarray]  # ids -> the answers
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Beside:
     first_cycle: bool
     rng: np.random.Generator
     predictor: LossPredictor | None = None
+    truth: Truth | None = None
 
 
 class Scorer:
@@ -53,7 +58,8 @@ class Scorer:
         self.found: list[np.ndarray] = []
 
     def see(self, one: Pass) -> None:
-        self.found.append(self.strategy.scores(self.pool(one), self.beside.rng))
+        if self.rows(one).any():
+            self.found.append(self.strategy.scores(self.pool(one), self.beside.rng))
 
     def pool(self, one: Pass) -> Pool:
         rows = self.rows(one)
@@ -63,7 +69,8 @@ class Scorer:
             others["previous"] = said(self.beside.kept.take(one.ids[rows]))
         samples = (outputs.softmax(logits[rows]) for logits in one.samples)
         predicted = None if one.predicted is None else one.predicted[rows]
-        return Pool(one.ids[rows], ours, others, self.beside.first_cycle, samples, predicted)
+        truth = None if self.beside.truth is None else self.beside.truth(one.ids[rows])
+        return Pool(one.ids[rows], ours, others, self.beside.first_cycle, samples, predicted, truth)
 
     def rows(self, one: Pass) -> np.ndarray:
         return np.isin(one.ids, self.beside.chosen, assume_unique=True)
@@ -107,6 +114,15 @@ class Gatherer(Scorer):
         seen = [*self.sight.passes([self.network], self.labeled, Wanted(features=True, predictor=self.beside.predictor))]
         features = np.concatenate([one.features for one in seen if one.features is not None])
         return Known(self.labeled, self.labels, features, stacked([one.predicted for one in seen]))
+
+
+def truth(strategy: Strategy, path: Path, ids: np.ndarray, thin: bool) -> Truth | None:
+    """The answers for these ids, of the pixels that the outputs have, if the strategy is the control that is told them. No other has the file opened."""
+    if not strategy.truth:
+        return None
+    cells = looked_up(ids, path, tables.ORACLE)
+    targets = masks.kept_targets if thin else masks.targets
+    return lambda some: targets(cells[np.searchsorted(ids, some)])
 
 
 def bench(sight: Sight, seed: int, name: str) -> Bench:

@@ -1,11 +1,13 @@
 """dvc.yaml, read: which file a stage's argument means. So that nobody but dvc.yaml has to spell a path."""
 
+import re
 import shlex
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from codline import params
+from codline.errors import UserError
 
 
 class Wiring:
@@ -35,7 +37,8 @@ class Wiring:
         """The command line of a stage, as {argument: value}; files are relative to the root."""
         command = self.stages[stage].get("do", self.stages[stage])["cmd"]
         if cycle is not None:
-            command = command.replace("${key}", cycle).replace("${item.prev}", self.params["cycles"][cycle]["prev"])
+            known = self.params | {"key": cycle, "item": self.params["cycles"][cycle]}
+            command = re.sub(r"\$\{([\w.]+)\}", lambda hole: str(filling(known, hole[1])), command)
         words = shlex.split(command)[3:]  # after: python -m stages.<stage>
         return {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
 
@@ -49,3 +52,12 @@ class Wiring:
         unrolled = [f"{name}@{cycle}" for cycle in self.cycles for name in each if cycle in mine[name]]
         once = [name for name in self.stages if name not in each]
         return [*once[:1], *unrolled, *once[1:]]
+
+
+def filling(known: Any, key: str) -> Any:
+    """What stands at a dotted key; DVC fills the holes of dvc.yaml the same way."""
+    for name in key.split("."):
+        if not isinstance(known, dict) or name not in known:
+            raise UserError(f"params.yaml: {key}: missing")
+        known = known[name]
+    return known

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from codline import companions, params
+from codline.annotators.base import Annotator
 from codline.errors import CodlineError, UserError
 from codline.objectives.ema import Ema
 from codline.objectives.ll4al import Ll4al
@@ -32,6 +33,7 @@ def check(path: Path) -> None:
     whole(strategy, sections["select"].pick)
     if strategy.predicted:
         companions.predictable(isinstance(train.objective, Ll4al))
+    simulated(strategy, sections["annotate"].annotator)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")
@@ -41,6 +43,13 @@ def whole(strategy: Strategy, picker: Picker) -> None:
     """A query that was chosen whole is not to be drawn from again."""
     if isinstance(strategy, Chooser) and not isinstance(picker, Top):
         raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, but {params.tag(type(strategy))} chooses whole queries; expected top")
+
+
+def simulated(strategy: Strategy, annotator: Annotator) -> None:
+    """Who is told the answers has to be in a campaign where they are known."""
+    if strategy.truth and not annotator.knows_truth:
+        found = f"found {params.tag(type(strategy))!r}, which is told the answers, but {annotator.name} do not know them"
+        raise UserError(f"params.yaml: score.strategy.name: {found}; expected annotate.annotator {{name: simulated}}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Literal, Self
 
 import pyarrow as pa
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 
 from codline import (
     companions as companion_store,
@@ -30,10 +30,21 @@ from stages._cli import In, Out, run
 
 class Params(Section):
     strategy: AnyStrategy
+    truth: Literal["pool", "oracle"]  # of the tables in data/, the one that strategies may look answers up in: the pool has none
     batch_size: PositiveInt
     subset: Amount | None = None  # of the unlabelled images, so many, drawn at random, can be asked for; all if left out
     previous: Literal["kept", "recomputed"] = "kept"  # the last cycle's outputs: from its file (dense: every eighth pixel), or by another pass
     augment: Augment | None = None  # a random view of each image, the same for both models
+
+    @field_validator("truth")
+    @classmethod
+    def for_the_control_alone(cls, truth: str, others: ValidationInfo) -> str:
+        strategy = others.data.get("strategy")
+        if strategy is not None and strategy.truth and truth == "pool":
+            raise ValueError(f"oracle: {strategy.name} is told the answers, and the pool has none")
+        if strategy is not None and not strategy.truth and truth == "oracle":
+            raise ValueError(f"pool: {strategy.name} must not see the answers")
+        return truth
 
     @model_validator(mode="after")
     def one_view(self) -> Self:
@@ -57,6 +68,7 @@ def score(
     companions: In,
     previous: In,
     earlier: In,
+    truth: In,
     outputs: Out,
     scores: Out,
 ) -> None:
@@ -78,7 +90,8 @@ def score(
     ids = unlabeled(pool, labeled)
     chosen = scoring.subset(ids, params.subset, seeding.stream(seed, "subset", cycle))
     sight = scoring.Sight(image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device), params.batch_size)
-    beside = scoring.Beside(chosen, tuple(others), kept, first_cycle, seeding.stream(seed, "selection", cycle), predictor)
+    answers = scoring.truth(strategy, truth, chosen, thin=kept is not None)
+    beside = scoring.Beside(chosen, tuple(others), kept, first_cycle, seeding.stream(seed, "selection", cycle), predictor, answers)
     if isinstance(strategy, Chooser):
         known = tables.read(labeled, tables.LABELED)
         asked = min(amount(budget, tables.count(pool, tables.POOL)), len(chosen))

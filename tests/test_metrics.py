@@ -5,7 +5,8 @@ import pytest
 from sklearn.metrics import accuracy_score, log_loss, recall_score
 
 from codline.metrics import classification
-from codline.outputs import losses, softmax
+from codline.losses import losses
+from codline.outputs import softmax
 
 CLASSES = ["ape", "bee", "cat", "dog"]
 

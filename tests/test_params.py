@@ -15,7 +15,7 @@ from codline.pickers.top import Top
 from codline.strategies.base import Chooser
 from codline.strategies.entropy import Entropy
 from stages.__main__ import check, whole
-from tests.workspace import REPOSITORY, created
+from tests.workspace import REPOSITORY, Workspace, created
 
 COUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
 STRATEGIES = ", ".join(sorted(params.tag(kind) for kind in members("strategies")))
@@ -46,6 +46,9 @@ SENTENCES = [
     ("train.snapshots", 5, "train.snapshots: found 5, expected a list"),
     ("prepare.dataset", {"name": "parquet", "train": [], "test": ["a"]}, "prepare.dataset.train: found [], expected at least 1 of them"),
     ("score.strategy.name", "whim", f"score.strategy.name: unknown strategy 'whim'; expected one of {STRATEGIES}"),
+    ("score.strategy", {"name": "true_loss"}, "score.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none"),
+    ("score.truth", "oracle", "score.truth: found 'oracle', expected pool: cod must not see the answers"),
+    ("score.truth", "data/oracle.parquet", "score.truth: found 'data/oracle.parquet', expected 'pool' or 'oracle'"),
     ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
     ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
     ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'"),
@@ -70,10 +73,13 @@ SENTENCES = [
 
 def refusal(folder: Path, where: str, value: Any) -> UserError:
     """What is said of a params.yaml that is right but for one value."""
-    workspace = created(folder)
+    return refusal_of(created(folder), where, value)
+
+
+def refusal_of(workspace: Workspace, where: str, value: Any) -> UserError:
     workspace.change(**{where: value})
     with pytest.raises(UserError) as refused:
-        check(folder / "params.yaml")
+        check(workspace.root / "params.yaml")
     return refused.value
 
 
@@ -88,7 +94,7 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, where: str, value
     assert refused.exit_code == 2
 
 
-@pytest.mark.parametrize(("where", "key"), [("train", "epochs"), ("score", "strategy"), ("select", "budget"), ("evaluate", "batch_size")])
+@pytest.mark.parametrize(("where", "key"), [("train", "epochs"), ("score", "strategy"), ("score", "truth"), ("select", "budget"), ("evaluate", "batch_size")])
 def test_a_key_that_is_not_there_is_named(tmp_path: Path, where: str, key: str) -> None:
     kept = {name: value for name, value in params.load(REPOSITORY / "params.yaml")[where].items() if name != key}
     assert str(refusal(tmp_path, where, kept)) == f"params.yaml: {where}.{key}: missing"
@@ -194,6 +200,15 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_runs(tmp_path: Pat
     with pytest.raises(UserError) as caught:
         check(workspace.root / "params.yaml")
     assert str(caught.value) == f"params.yaml: {sentence}"
+
+
+def test_the_true_loss_is_refused_where_people_answer(tmp_path: Path) -> None:
+    workspace = created(tmp_path)
+    workspace.change(**{"score.strategy": {"name": "true_loss"}, "score.truth": "oracle"})
+    check(tmp_path / "params.yaml")
+    refused = refusal_of(workspace, "annotate.annotator", {"name": "people", "answers": "answers.csv"})
+    told = "found 'true_loss', which is told the answers, but people do not know them; expected annotate.annotator {name: simulated}"
+    assert str(refused) == f"params.yaml: score.strategy.name: {told}"
 
 
 def test_a_query_that_is_chosen_whole_is_not_drawn_from_again() -> None:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from scipy.special import entr
 
 from codline import tables
-from codline.errors import UserError
+from codline.errors import DataError, UserError
 from codline.models.base import Network
 from codline.models.small_cnn import SmallCnn
 from codline.seeding import derive
@@ -213,3 +213,59 @@ def test_stochastic_passes_give_the_same_bits_for_every_batch_size_and_other_one
     workspace.path("score", "model", "c1").write_bytes(workspace.path("score", "model", "c2").read_bytes())
     before = scored(workspace, "c1")
     assert not any(before[i] == score for i, score in whole.items() if score > 1e-3)
+
+
+CONTROL = {"strategy": {"name": "true_loss"}, "truth": "oracle"}
+
+
+def answers(workspace: Workspace) -> dict[int, int]:
+    table = tables.read(workspace.path("prepare", "oracle"), tables.ORACLE)
+    return dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))
+
+
+def test_a_campaign_by_the_true_loss_asks_for_the_images_of_the_largest_loss(workspace: Workspace) -> None:
+    workspace.change(**{f"score.{key}": value for key, value in CONTROL.items()})
+    for cycle in ("c1", "c2"):
+        for stage in ("train", "score", "select", "annotate", "merge", "diagnose"):
+            workspace.run(stage, cycle)
+        everyone, images = all_images(workspace)
+        labeled = set(tables.read(workspace.path("score", "labeled", cycle), tables.LABELED)["id"].to_pylist())
+        truth = {i: label for i, label in answers(workspace).items() if i not in labeled}
+        said = probs(workspace, cycle, images[np.searchsorted(everyone, list(truth))])
+        lost = dict(zip(truth, -np.log(said[np.arange(len(truth)), list(truth.values())]), strict=True))
+        asked = tables.read(workspace.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
+        assert asked == sorted(lost, key=lambda i: -lost[i])[: len(asked)]
+        told = json.loads(workspace.path("diagnose", "diagnostics", cycle).read_text())
+        assert told["spearman"] == told["capture_gain"] == pytest.approx(1)
+    assert labeled > set(tables.read(workspace.path("select", "query", "c1"), tables.QUERY)["id"].to_pylist())
+
+
+def test_the_true_loss_is_the_same_of_a_subset_and_for_every_batch_size(workspace: Workspace) -> None:
+    whole = scored(workspace, **CONTROL)
+    assert scored(workspace, batch_size=7) == whole
+    some = scored(workspace, subset=20)
+    assert {i: whole[i] for i in some} == some
+
+
+def test_the_stage_gives_answers_to_the_true_loss_alone(workspace: Workspace) -> None:
+    with pytest.raises(UserError, match=r"score\.truth: found 'oracle', expected pool: entropy must not see the answers$"):
+        scored(workspace, strategy={"name": "entropy"}, truth="oracle")
+    with pytest.raises(UserError, match=r"score\.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none$"):
+        scored(workspace, strategy={"name": "true_loss"}, truth="pool")
+
+
+def test_the_true_loss_of_an_image_whose_answer_is_not_known_is_refused(workspace: Workspace) -> None:
+    unknown = unlabeled(workspace)[3]
+    known = {i: label for i, label in answers(workspace).items() if i != unknown}
+    tables.write(pa.table([list(known), list(known.values())], schema=tables.ORACLE), tables.ORACLE, workspace.path("prepare", "oracle"))
+    with pytest.raises(DataError, match=rf"^data/oracle\.parquet: has no label for id {unknown}$"):
+        scored(workspace, **CONTROL)
+
+
+def test_a_strategy_that_is_not_told_the_answers_has_their_file_left_shut(workspace: Workspace) -> None:
+    expected = workspace.path("score", "scores", "c2").read_bytes()
+    workspace.path("score", "scores", "c2").unlink()
+    shut = workspace.root / "shut.parquet"
+    shut.write_bytes(b"nobody may read this")
+    workspace.run("score", "c2", truth=shut)
+    assert workspace.path("score", "scores", "c2").read_bytes() == expected

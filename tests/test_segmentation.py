@@ -18,6 +18,7 @@ from codline.augment import Augment, cut
 from codline.dense import NOTHING, STRIDE, per_image, thinned
 from codline.discrepancy import discrepancy
 from codline.errors import DataError, UserError
+from codline.losses import losses
 from codline.metrics import Segmentation
 from codline.strategies.base import Outputs, Pool
 from codline.strategies.entropy import Entropy
@@ -87,7 +88,7 @@ def test_losses_of_images_are_means_over_their_pixels(seed: int) -> None:
     logits, painted = made(seed)
     pixels = functional.cross_entropy(torch.from_numpy(logits).double(), torch.from_numpy(painted).long(), ignore_index=NOTHING, reduction="none")
     expected = [float(image[mask != NOTHING].mean()) for image, mask in zip(pixels.numpy(), painted, strict=True)]
-    assert outputs.losses(logits, painted).tolist() == pytest.approx(expected)
+    assert losses(logits, painted).tolist() == pytest.approx(expected)
 
 
 @given(seeds)
@@ -227,6 +228,25 @@ def test_passes_and_committees_score_pixels_however_they_come(
     assert np.ptp(found[0]) > 1e-4
 
 
+@pytest.mark.parametrize("previous", ["kept", "recomputed"])
+def test_the_true_loss_is_of_the_pixels_that_are_compared(streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str) -> None:
+    copy = streets.copied(tmp_path / "copy")
+    monkeypatch.chdir(copy.root)
+    copy.change(**{"score.strategy": {"name": "true_loss"}, "score.truth": "oracle", "score.previous": previous, "score.subset": 3, "score.batch_size": 2})
+    copy.run("score", "c1")
+    scores = tables.read(copy.path("score", "scores", "c1"), tables.SCORES)
+    ids = scores["id"].to_numpy()
+    logits, painted = logits_of(streets, "c1", ids), masks.decoded([truth_of(streets)[i] for i in ids.tolist()])
+    expected = losses(thinned(logits), thinned(painted)) if previous == "kept" else losses(logits, painted)
+    assert scores["score"].to_numpy() == pytest.approx(expected, abs=1e-6)
+    assert len(ids) == 3
+
+
+def truth_of(streets: Workspace) -> dict[int, bytes]:
+    oracle = tables.read(streets.path("diagnose", "oracle", "c1"), tables.ORACLE)
+    return dict(zip(oracle["id"].to_pylist(), oracle["label"].to_pylist(), strict=True))
+
+
 def test_outputs_of_segmentation_are_kept_small(streets: Workspace) -> None:
     facts = datasets.opened(streets.path("prepare", "dataset"))
     rows = outputs.opened(streets.path("score", "outputs", "c1"), facts.outputs)
@@ -236,10 +256,9 @@ def test_outputs_of_segmentation_are_kept_small(streets: Workspace) -> None:
 
 def test_diagnosed_losses_are_those_of_the_pixels_kept(streets: Workspace) -> None:
     told = json.loads(streets.path("diagnose", "diagnostics", "c1").read_text())
-    oracle = tables.read(streets.path("diagnose", "oracle", "c1"), tables.ORACLE)
-    truth = dict(zip(oracle["id"].to_pylist(), oracle["label"].to_pylist(), strict=True))
+    truth = truth_of(streets)
     ids = tables.read(streets.path("score", "scores", "c1"), tables.SCORES)["id"].to_numpy()
-    expected = outputs.losses(thinned(logits_of(streets, "c1", ids)), masks.decoded_thin([truth[i] for i in ids.tolist()]))
+    expected = losses(thinned(logits_of(streets, "c1", ids)), masks.decoded_thin([truth[i] for i in ids.tolist()]))
     assert told["mean_loss"] == pytest.approx(expected.mean(), abs=1e-3)
     assert sum(told["classes_in_query"]) > 0
     assert told["squared_gradient_norm"] is None

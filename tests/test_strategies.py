@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
+from codline.dense import NOTHING
 from codline.strategies.bald import Bald
 from codline.strategies.base import Outputs, Pool
 from codline.strategies.cod import Cod
@@ -20,6 +21,7 @@ from codline.strategies.mc_dropout import McDropout
 from codline.strategies.qbc import TIE, Qbc
 from codline.strategies.random import Random
 from codline.strategies.tod import Tod
+from codline.strategies.true_loss import TrueLoss
 
 RNG = np.random.default_rng(0)
 SURE, TORN, EVEN = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]
@@ -49,6 +51,21 @@ def test_least_confidence_wants_the_least_likely_favourite() -> None:
 def test_cod_wants_what_moved_most_since_the_last_cycle() -> None:
     pool = pool_of([SURE, TORN, SURE], [SURE, SURE, [0.0, 1.0, 0.0]])
     assert Cod().scores(pool, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
+
+
+def test_true_loss_wants_what_the_model_is_most_wrong_about() -> None:
+    pool = pool_of([SURE, TORN, EVEN, [0.01, 0.98, 0.01]])
+    assert TrueLoss().scores(replace(pool, truth=np.array([0, 0, 2, 0])), RNG) == pytest.approx([0, np.log(2), np.log(3), np.log(100)])
+
+
+def test_true_loss_counts_the_pixels_that_have_a_class_alone() -> None:
+    quarter, half = [np.log(0.25), np.log(0.75)], [np.log(0.5), np.log(0.5)]
+    logits = np.moveaxis(np.array([[[quarter, half]], [[half, half]]]), 3, 1)
+    masks = np.array([[[0, 1]], [[NOTHING, 1]]], np.uint8)
+    pool = Pool(np.arange(2), Outputs(logits, np.exp(logits)), truth=masks)
+    assert TrueLoss().scores(pool, RNG) == pytest.approx([(np.log(4) + np.log(2)) / 2, np.log(2)])
+    nobody_knows = replace(pool, truth=np.full_like(masks, NOTHING))
+    assert TrueLoss().scores(nobody_knows, RNG).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("strategy", [Emaod(), Tod()])

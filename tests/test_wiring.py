@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from codline.errors import UserError
 from tests.workspace import Workspace, created
 
 
@@ -29,3 +32,12 @@ def test_every_file_that_a_finished_campaign_names_is_there(workspace: Workspace
         stage, _, cycle = name.partition("@")
         if stage != "report":
             assert all(path.is_file() for path in workspace.outputs(stage, cycle or None))
+
+
+def test_a_file_may_be_chosen_by_params_yaml(tmp_path: Path) -> None:
+    workspace = created(tmp_path)
+    workspace.change(**{"score.truth": "oracle"})
+    assert workspace.path("score", "truth", "c1") == workspace.path("prepare", "oracle")
+    workspace.change(score={"strategy": {"name": "cod"}})
+    with pytest.raises(UserError, match=r"^params\.yaml: score\.truth: missing$"):
+        workspace.path("score", "truth", "c1")

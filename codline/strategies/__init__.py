@@ -24,6 +24,7 @@ from codline.strategies.scikit_activeml import ScikitActiveml
 from codline.strategies.sraal import Sraal
 from codline.strategies.ta_vaal import TaVaal
 from codline.strategies.tod import Tod
+from codline.strategies.true_loss import TrueLoss
 from codline.strategies.typiclust import Typiclust
 from codline.strategies.uncertain_gcn import UncertainGcn
 from codline.strategies.vaal import Vaal
@@ -32,4 +33,4 @@ Compared = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McD
 Spread = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
 Learned = Ll4al | Vaal | Sraal | TaVaal | UncertainGcn | CoreGcn
 Borrowed = ScikitActiveml | Baal
-AnyStrategy = Annotated[Compared | Spread | Learned | Borrowed, Field(discriminator="name")]
+AnyStrategy = Annotated[Compared | Spread | Learned | Borrowed | TrueLoss, Field(discriminator="name")]

@@ -34,6 +34,7 @@ class Pool:
     first_cycle: bool = False
     samples: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # probabilities of the stochastic passes asked for, one pass after the other
     predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
+    truth: np.ndarray | None = None  # the answers: class numbers, or masks of the pixels that the outputs have; for the control that is made of them
 
     @property
     def probs_NC(self) -> np.ndarray:  # noqa: N802 (shape suffix)
@@ -80,6 +81,7 @@ class Strategy(Section):
     dense: ClassVar[bool] = True  # whether it is defined for segmentation, too
     package: ClassVar[tuple[str, str] | None] = None  # a module, and what to install for it, besides codline's own dependencies
     predicted: ClassVar[bool] = False  # whether it asks for the losses that a module beside the network foretells
+    truth: ClassVar[bool] = False  # whether it is told the answers: a control, of simulated campaigns alone
 
     def for_pixels(self) -> bool:
         """Whether it is defined for segmentation with these parameters."""

@@ -121,3 +121,10 @@ def test_hidden_labels_are_in_the_signatures_of_their_readers_alone(workspace: W
     hidden = str(workspace.path("prepare", file).relative_to(workspace.root))
     cycles = {stage: None if stage in ("prepare", "report") else "c1" for stage in STAGES}
     assert {stage for stage in STAGES if hidden in workspace.wiring.arguments(stage, cycles[stage]).values()} == readers | {"prepare"}
+
+
+def test_score_is_shown_the_hidden_labels_where_params_yaml_says_so_and_nowhere_else(workspace: Workspace) -> None:
+    hidden = workspace.path("prepare", "oracle")
+    assert workspace.path("score", "truth", "c1") == workspace.path("prepare", "pool")
+    workspace.change(**{"score.truth": "oracle"})
+    assert [name for name in workspace.wiring.arguments("score", "c1") if workspace.path("score", name, "c1") == hidden] == ["truth"]

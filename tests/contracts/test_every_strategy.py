@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from codline.families import members
+from codline.params import tag
 from codline.strategies.base import Chooser, Outputs, Pool, Strategy
 from tests.families import as_parameter, variants
 
@@ -22,7 +23,8 @@ def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
     now, *before = (rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1)) for _ in range(7))
     others = dict(zip(("previous", "average", "independent", 100, 200, 300), before, strict=True))
     said_of = {name: said(logits) for name, logits in others.items()}
-    return Pool(np.arange(images) * 3 + 1, said(now), said_of, first_cycle, predicted=rng.normal(size=images).astype(np.float32))
+    foretold, truth = rng.normal(size=images).astype(np.float32), rng.integers(0, classes, images).astype(np.int32)
+    return Pool(np.arange(images) * 3 + 1, said(now), said_of, first_cycle, predicted=foretold, truth=truth)
 
 
 def said(logits: np.ndarray) -> Outputs:
@@ -39,7 +41,7 @@ def changed(pool: Pool, change: Callable[[np.ndarray], np.ndarray]) -> Pool:
     def of(outputs: Outputs) -> Outputs:
         return Outputs(change(outputs.logits_NC), change(outputs.probs_NC))
 
-    return Pool(pool.ids, of(pool.outputs), {name: of(outputs) for name, outputs in pool.others.items()}, pool.first_cycle, predicted=pool.predicted)
+    return replace(pool, outputs=of(pool.outputs), others={name: of(outputs) for name, outputs in pool.others.items()})
 
 
 def scores(strategy: Strategy, pool: Pool, seed: int = 0) -> np.ndarray:
@@ -81,6 +83,18 @@ def test_what_a_strategy_needs_is_all_that_it_looks_at(strategy: Strategy, first
         assert not np.array_equal(scores(strategy, other), scores(strategy, bare))
 
 
+def test_the_true_loss_alone_is_told_the_answers() -> None:
+    assert [tag(kind) for kind in members("strategies") if kind.truth] == ["true_loss"]
+
+
+@each_strategy
+def test_only_who_says_so_looks_at_the_answers(strategy: Strategy) -> None:
+    pool = pool_of(1, 9, 4, first_cycle=False)
+    assert pool.truth is not None
+    lied_to = replace(pool, truth=(pool.truth + 1) % 4)
+    assert np.array_equal(scores(strategy, lied_to), scores(strategy, pool)) != strategy.truth
+
+
 @each_strategy
 @given(pool=pools)
 def test_the_same_seed_gives_the_same_scores(strategy: Strategy, pool: Pool) -> None:
@@ -94,7 +108,8 @@ def test_scores_do_not_depend_on_the_stretches(strategy: Strategy, pool: Pool, c
     edges = [0, *sorted(min(cut, len(pool.ids)) for cut in cuts), len(pool.ids)]
     stretches = [slice(start, stop) for start, stop in pairwise(edges)]
     assert pool.predicted is not None
-    cut = [replace(pool, ids=pool.ids[rows], predicted=pool.predicted[rows]) for rows in stretches]
+    assert pool.truth is not None
+    cut = [replace(pool, ids=pool.ids[rows], predicted=pool.predicted[rows], truth=pool.truth[rows]) for rows in stretches]
     pieces = [changed(piece, lambda array, rows=rows: array[rows]) for piece, rows in zip(cut, stretches, strict=True)]
     assert np.array_equal(np.concatenate([strategy.scores(sampled(strategy, piece), rng) for piece in pieces]), scores(strategy, pool))
 
@@ -104,7 +119,8 @@ def test_scores_do_not_depend_on_the_stretches(strategy: Strategy, pool: Pool, c
 def test_scores_do_not_depend_on_the_order_of_the_classes(strategy: Strategy, pool: Pool, order: Random) -> None:
     shuffled = list(range(pool.probs_NC.shape[1]))
     order.shuffle(shuffled)
-    assert scores(strategy, changed(pool, lambda probs: probs[:, shuffled])) == pytest.approx(scores(strategy, pool), abs=1e-12)
+    renamed = replace(changed(pool, lambda probs: probs[:, shuffled]), truth=np.argsort(shuffled)[pool.truth])
+    assert scores(strategy, renamed) == pytest.approx(scores(strategy, pool), abs=1e-12)
 
 
 @each_strategy
