@@ -35,15 +35,25 @@ SHARED = ("seed", "compute", "cycles", "queries")
 S = TypeVar("S", bound=BaseModel)
 
 
-def share_or_count(value: Any) -> Any:
+def is_amount(value: Any) -> bool:
     is_share = isinstance(value, float) and 0 < value < 1
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    if not is_share and not is_count:
+    return is_share or (isinstance(value, int) and not isinstance(value, bool) and value > 0)
+
+
+def share_or_count(value: Any) -> Any:
+    if not is_amount(value):
         raise ValueError("a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)")
     return value
 
 
+def share_count_or_all(value: Any) -> Any:
+    if value != "all" and not is_amount(value):
+        raise ValueError("a share of the pool (more than 0, less than 1), a number of images (1, 2, ...) or all")
+    return value
+
+
 Amount = Annotated[int | float, BeforeValidator(share_or_count)]  # 0.05 is five per cent of the pool, 72 is seventy-two images
+Start = Annotated[int | float | Literal["all"], BeforeValidator(share_count_or_all)]  # all: every image of the pool that has a label
 
 
 def amount(value: float, total: int) -> int:

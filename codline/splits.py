@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -21,11 +22,11 @@ class Split:
     test: np.ndarray
 
 
-def split(raw: Raw, start: float, rng: np.random.Generator) -> Split:
-    """`start` is a share of the pool, or a number of images."""
+def split(raw: Raw, start: float | Literal["all"], rng: np.random.Generator) -> Split:
+    """`start` is a share of the pool, a number of images, or all that have a label."""
     ids = np.arange(len(raw.is_test))
     pool, known = ids[~raw.is_test], ids[~raw.is_test & raw.known]
-    count = amount(start, len(pool))
+    count = len(known) if start == "all" else amount(start, len(pool))
     if count > len(known):
         having = "" if len(known) == len(pool) else " with a label"
         raise UserError(f"params.yaml: prepare.start: found {count}, but the pool has only {len(known)} images{having}")

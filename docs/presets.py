@@ -9,6 +9,7 @@ from codline.files import write_text
 HERE = Path(__file__).parent
 FOLDER = HERE.parent / "presets"
 BASE = ("recipes/base", "methods/codline")
+KINDS = ("paper", "released", "codline", "full")
 INTRODUCTION = """\
 # Presets
 
@@ -26,7 +27,8 @@ Each way writes params.yaml whole and checks it first; a preset that is refused 
 `-S prepare.dataset.root=...`, or `-S 'prepare.dataset.train=[...]'` for Parquet files, says where else they are.
 
 *Supplementary* and *paper* are Huang et al., ICCV 2021; `main_TOD.py`, `config/` and `models/` are files of the authors' code,
-github.com/siyuhuang/TOD at 883494b. Where the two differ, the preset `-paper` has the one and `-released` the other.
+github.com/siyuhuang/TOD at 883494b. Where the two differ, the preset `-paper` has the one and `-released` the other. `-full` is full training: everything
+labelled, one cycle, the same recipe. The paper does not say how long it trained there; a campaign of seven warm-started cycles trains seven times as long.
 """
 LIMITS = """\
 ## What no preset says
@@ -46,14 +48,15 @@ Both count three runs: `--seed 0`, `1` and `2`.
 def page() -> str:
     names = presets.names(FOLDER)
     families = sorted({name.rpartition("-")[0] for name in names if name.endswith(("-paper", "-released"))})
-    grouped = {family: [name for name in names if name in {f"{family}-{kind}" for kind in ("paper", "released", "codline")}] for family in families}
-    alone = [name for name in names if not any(name in group for group in grouped.values())]
-    tables = [compared(family, sorted(group, key=order)) for family, group in grouped.items()] + [compared(name, [name]) for name in alone]
+    grouped = {family: [name for name in names if name in {f"{family}-{kind}" for kind in KINDS}] for family in families}
+    single = [name for name in names if not any(name in group for group in grouped.values())]
+    alone = {name: [name for name in (name, f"{name}-full") if name in single] for name in single if name.removesuffix("-full") == name}
+    tables = [compared(family, sorted(group, key=order)) for family, group in grouped.items()] + [compared(*group) for group in alone.items()]
     return "\n".join([INTRODUCTION, listed(names), base(), *tables, LIMITS])
 
 
 def order(name: str) -> int:
-    return ["paper", "released", "codline"].index(name.rpartition("-")[2])
+    return KINDS.index(name.rpartition("-")[2])
 
 
 def listed(names: list[str]) -> str:

@@ -35,6 +35,8 @@ def check(path: Path) -> None:
         companions.predictable(isinstance(train.objective, Ll4al))
     simulated(strategy, sections["annotate"].annotator)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
+    if start == "all" and queries and sections["annotate"].annotator.knows_truth:
+        raise UserError("params.yaml: prepare.start: found 'all', which leaves nothing to ask for; expected one cycle, which asks for nothing")
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")
 

@@ -21,7 +21,7 @@ from codline.datasets import AnyDataset
 from codline.datasets.base import duplicates
 from codline.files import write_json
 from codline.models import AnyModel
-from codline.params import Amount, Compute, Section
+from codline.params import Compute, Section, Start
 from codline.progress import bar
 from stages._cli import Out, run
 
@@ -30,7 +30,7 @@ PIXELS = 2**22  # in a batch of the first pass, at most: 512 images of 90 pixels
 
 class Params(Section):
     dataset: AnyDataset
-    start: Amount
+    start: Start
     model: AnyModel
 
 

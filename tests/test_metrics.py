@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss, recall_score
 
-from codline.metrics import classification
 from codline.losses import losses
+from codline.metrics import classification
 from codline.outputs import softmax
 
 CLASSES = ["ape", "bee", "cat", "dog"]

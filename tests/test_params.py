@@ -18,6 +18,7 @@ from stages.__main__ import check, whole
 from tests.workspace import REPOSITORY, Workspace, created
 
 COUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
+START = "a share of the pool (more than 0, less than 1), a number of images (1, 2, ...) or all"
 STRATEGIES = ", ".join(sorted(params.tag(kind) for kind in members("strategies")))
 SENTENCES = [
     ("trian", {}, "trian: unknown section; did you mean train?"),
@@ -58,7 +59,11 @@ SENTENCES = [
     ("select.budget", 0, f"select.budget: found 0, expected {COUNT}"),
     ("select.budget", 1.5, f"select.budget: found 1.5, expected {COUNT}"),
     ("select.budget", "5%", f"select.budget: found '5%', expected {COUNT}"),
-    ("prepare.start", True, f"prepare.start: found true, expected {COUNT}"),
+    ("prepare.start", True, f"prepare.start: found true, expected {START}"),
+    ("prepare.start", "everything", f"prepare.start: found 'everything', expected {START}"),
+    ("prepare.start", 1.0, f"prepare.start: found 1.0, expected {START}"),
+    ("prepare.start", "all", "prepare.start: found 'all', which leaves nothing to ask for; expected one cycle, which asks for nothing"),
+    ("select.budget", "all", f"select.budget: found 'all', expected {COUNT}"),
     ("merge.order", 1, "merge.order: unknown key; expected no keys here"),
     ("merge", 3, "merge: found 3, expected keys beneath it"),
     ("cycles", {}, "cycles: found none, expected at least c1: {prev: init}"),
@@ -113,6 +118,14 @@ def test_an_empty_section_is_a_section_without_keys(tmp_path: Path) -> None:
 def test_shares_that_add_up_to_more_than_the_pool_are_refused(tmp_path: Path) -> None:
     told = "select.budget: 2 queries of 50% after a start of 10% ask for more than the whole pool"
     assert str(refusal(tmp_path, "select.budget", 0.5)) == f"params.yaml: {told}"
+
+
+def test_one_cycle_may_start_with_everything_labeled_and_people_may_label_the_rest(tmp_path: Path) -> None:
+    workspace = created(tmp_path)
+    workspace.change(**{"prepare.start": "all"} | params.chain(1))
+    check(tmp_path / "params.yaml")
+    workspace.change(**{"annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.chain(3))
+    check(tmp_path / "params.yaml")
 
 
 def test_sections_cannot_be_changed() -> None:

@@ -119,6 +119,15 @@ def test_first_labels_are_drawn_among_those_that_are_known(half_labeled: Workspa
         half_labeled.run("prepare")
 
 
+def test_a_start_of_all_is_every_image_that_has_a_label(half_labeled: Workspace) -> None:
+    half_labeled.change(**{"prepare.start": "all"})
+    half_labeled.run("prepare")
+    assert ids(half_labeled, "labeled") == ids(half_labeled, "oracle") < ids(half_labeled, "pool")
+    half_labeled.change(**{"prepare.dataset": {"name": "digits"}})
+    half_labeled.run("prepare")
+    assert ids(half_labeled, "labeled") == ids(half_labeled, "oracle") == ids(half_labeled, "pool")
+
+
 @pytest.mark.parametrize("size", [9, 130])  # stored raw, and as files
 def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: Workspace, size: int) -> None:
     half_labeled.change(**{"prepare.dataset.size": size})

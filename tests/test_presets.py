@@ -50,14 +50,15 @@ def values(name: str) -> dict[str, Any]:
 
 def test_the_presets_that_were_promised_are_there() -> None:
     both = {f"{dataset}-{kind}" for dataset in DATASETS for kind in ("paper", "released")}
-    assert set(NAMES) >= both | {"cityscapes-paper", "cifar10-codline", "digits", "fashion-mnist", "cifar10-small"}
+    full = {f"{dataset}-full" for dataset in (*DATASETS, "digits", "fashion-mnist", "cityscapes", "camvid")}
+    assert set(NAMES) >= both | full | {"cityscapes-paper", "cifar10-codline", "digits", "fashion-mnist", "cifar10-small"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_has_every_section_of_params_yaml_and_every_key_that_is_not_a_plug_in_s_own(name: str) -> None:
     document = presets.resolved(name, FOLDER)
     assert set(document) == set(COMMITTED)
-    assert len(params.cycles(document)) == 7
+    assert len(params.cycles(document)) == (1 if name.endswith("-full") else 7)
     for section in set(COMMITTED) - {"seed", "cycles", "queries"}:
         assert set(document[section]) >= set(COMMITTED[section])
 
@@ -112,6 +113,15 @@ def test_the_paper_s_table_of_implementation_details_is_met() -> None:
         assert (found["prepare.start"], found["select.budget"]) == (0.10, 0.05)
         assert (found["train.objective.weight"], found["train.objective.decay"]) == (0.05, 0.999)
         assert found["score.strategy.first_cycle"] == "largest"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-full")])
+def test_full_training_has_everything_labeled_asks_nothing_and_trains_as_the_others_do(name: str) -> None:
+    found, dataset = values(name), name.removesuffix("-full")
+    other = values(f"{dataset}-paper" if f"{dataset}-paper" in NAMES else dataset)
+    assert (found["prepare.start"], found["queries"], found["train.objective.name"]) == ("all", {}, "none")
+    recipe = [key for key in other if key.startswith(("prepare.dataset", "prepare.model", "train.", "evaluate.")) and "objective" not in key]
+    assert {key: found[key] for key in recipe} == {key: other[key] for key in recipe}
 
 
 def test_the_released_weights_and_subsets_are_met() -> None:
