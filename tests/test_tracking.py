@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from codline import compute, dataset as datasets, images as image_store, inference, outputs, scratch, tables, weights
+from codline import compute, dataset as datasets, images as image_store, inference, outputs, params, scratch, tables, weights
 from codline.files import read_json, write_json
 from codline.tracking.address import address
 from codline.tracking.vouching import Lock
 from stages import _cli
-from tests.workspace import REPOSITORY, Workspace
+from tests.workspace import REPOSITORY, Workspace, created
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own, at import
 QUIET = {"PYTHONPATH": str(REPOSITORY), "CODLINE_TRACKING": "on"}
@@ -300,6 +300,16 @@ def test_other_params_are_another_campaign_but_more_cycles_are_not(tracked: Work
     assert Campaign(tracked.wiring).key == key
     tracked.change(seed=1)
     assert Campaign(tracked.wiring).key != key
+
+
+def test_full_training_is_not_called_after_a_strategy_that_asks_nothing(tmp_path: Path) -> None:
+    from codline.tracking.campaign import Campaign
+
+    workspace = created(tmp_path)
+    workspace.change(**{"prepare.start": "all"})
+    assert Campaign(workspace.wiring).name == "digits cod seed 0"
+    workspace.change(**params.chain(1))
+    assert Campaign(workspace.wiring).name == "digits full training seed 0"
 
 
 def test_without_oracle_and_diagnostics_a_cycle_is_finished_too(tracked: Workspace) -> None:

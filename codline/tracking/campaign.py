@@ -58,7 +58,13 @@ class Campaign:
 
     @property
     def name(self) -> str:
-        return f"{self.dataset} {self.wiring.params['score']['strategy']['name']} seed {self.wiring.params['seed']}"
+        return f"{self.dataset} {self.method} seed {self.wiring.params['seed']}"
+
+    @property
+    def method(self) -> str:
+        """The strategy, where there is anything to ask for."""
+        full = self.wiring.params["prepare"]["start"] == "all" and not self.wiring.queries
+        return "full training" if full else str(self.wiring.params["score"]["strategy"]["name"])
 
     def facts(self) -> datasets.Dataset:
         return datasets.opened(self.wiring.path("prepare", "dataset"))
