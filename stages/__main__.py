@@ -30,6 +30,7 @@ def check(path: Path) -> None:
     model.suited(dataset.name, dataset.task)
     model.cuttable(train.augment.size)
     strategy.installed()
+    strategy.suited(dataset.task)
     whole(strategy, sections["select"].pick)
     if strategy.predicted:
         companions.predictable(isinstance(train.objective, Ll4al))

@@ -19,7 +19,6 @@ from codline import (
 )
 from codline.augment import Augment
 from codline.compute import configure
-from codline.errors import UserError
 from codline.labels import unlabeled
 from codline.params import Amount, Compute, Section, amount
 from codline.progress import bar
@@ -75,9 +74,8 @@ def score(
     device = configure(compute)
     facts, strategy = datasets.opened(dataset), params.strategy
     strategy.installed()
+    strategy.suited(facts.task)
     classes, shape = len(facts.classes), facts.shape
-    if facts.task == "segmentation" and not strategy.for_pixels():
-        raise UserError(f"params.yaml: score.strategy.name: found {strategy.name!r}, which is not defined for segmentation")
     network, card = weights.load_network(model, classes=classes, shape=shape)
     last, before = weights.load_network(earlier, classes=classes, shape=shape)
     kept = None if params.previous == "recomputed" else output_store.opened(previous, facts.outputs)

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from codline import tables
-from codline.errors import DataError
+from codline.errors import DataError, UserError
 from codline.geometry import Points
 from codline.strategies.badge import Badge
 from codline.strategies.base import Bench, Chooser, Known, Outputs, Whole
@@ -180,8 +180,11 @@ def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance() -> None
 
 
 def test_gradients_are_not_for_pixels() -> None:
-    assert not CodDiverse(form="gradients").for_pixels()
-    assert CodDiverse(form="k_center").for_pixels()
+    for strategy in (CodDiverse(form="gradients"), Badge()):
+        strategy.suited("classification")
+        with pytest.raises(UserError, match="which is not defined for segmentation"):
+            strategy.suited("segmentation")
+    CodDiverse(form="k_center").suited("segmentation")
 
 
 @pytest.mark.parametrize("form", ["gradients", "seeding", "k_center"])

@@ -205,9 +205,13 @@ def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_run
             {"prepare.dataset": {"name": "streets"}, "prepare.model": {"name": "drn_d_22"}, "train.augment.size": 90},
             "train.augment.size: found 90, expected a multiple of 8 for drn_d_22",
         ),
+        (
+            {"prepare.dataset": {"name": "streets"}, "prepare.model": {"name": "small_unet"}, "score.strategy": {"name": "badge"}},
+            "score.strategy.name: found 'badge', which is not defined for segmentation",
+        ),
     ],
 )
-def test_a_model_that_does_not_fit_is_refused_before_anything_runs(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+def test_a_model_or_strategy_that_does_not_fit_is_refused_before_anything_runs(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
     workspace = created(tmp_path)
     workspace.change(**changes)
     with pytest.raises(UserError) as caught:

@@ -83,9 +83,9 @@ class Strategy(Section):
     predicted: ClassVar[bool] = False  # whether it asks for the losses that a module beside the network foretells
     truth: ClassVar[bool] = False  # whether it is told the answers: a control, of simulated campaigns alone
 
-    def for_pixels(self) -> bool:
-        """Whether it is defined for segmentation with these parameters."""
-        return self.dense
+    def suited(self, task: str) -> None:
+        if task == "segmentation" and not self.dense:
+            raise UserError(f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which is not defined for segmentation")
 
     def installed(self) -> None:
         if self.package is not None and find_spec(self.package[0]) is None:

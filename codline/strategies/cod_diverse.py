@@ -7,6 +7,7 @@ from pydantic import Field, PositiveFloat
 
 from codline.cyclic import Cyclic
 from codline.discrepancy import discrepancy
+from codline.errors import UserError
 from codline.geometry import Points, by_id, gradients, k_center, seeds
 from codline.strategies.base import Chooser, Whole
 
@@ -28,8 +29,10 @@ class CodDiverse(Cyclic, Chooser):
     pool_factor: Annotated[float, Field(ge=1)] = 3.0
     beyond_labeled: bool = True
 
-    def for_pixels(self) -> bool:
-        return self.form != "gradients"  # which have no meaning for the mean over the pixels
+    def suited(self, task: str) -> None:
+        """A gradient has no meaning for the mean over the pixels."""
+        if task == "segmentation" and self.form == "gradients":
+            raise UserError("params.yaml: score.strategy.form: found 'gradients', which is not defined for segmentation; expected 'seeding' or 'k_center'")
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
         scores, features = self.cod(pool, rng), by_id(pool.ids, pool.features_ND)
