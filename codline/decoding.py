@@ -18,6 +18,8 @@ Shape = tuple[int, int, int]  # channels, height, width
 THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 COARSE = 2  # a photograph is decoded at no less than so many times the size wanted: a quarter of the time, and no difference to see
 GREY = {"1", "L", "La", "LA", "I", "F"}
+FREQUENT = ("JPEG", "PNG")  # tried first: to ask all others takes longer than to decode a small image
+NOTES = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # where these may say which side is up
 NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}  # Pillow knows them by name only, or would run another program
 
 T = TypeVar("T")
@@ -29,9 +31,10 @@ def decoded(data: bytes, shape: Shape) -> np.ndarray:
     channels, height, width = shape
     with readable(), opened(data) as file:
         file.draft(None, (COARSE * max(height, width),) * 2)
-        image = upright(file)
-        plain = ImageOps.fit(opaque(image).convert("L" if channels == 1 else "RGB"), (width, height), Image.Resampling.BILINEAR)
-    pixels = np.asarray(plain)
+        image, mode = opaque(upright(file)), "L" if channels == 1 else "RGB"
+        plain = image if image.mode == mode else image.convert(mode)
+        fitting = plain if plain.size == (width, height) else ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+        pixels = np.asarray(fitting)
     return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
 
 
@@ -71,7 +74,7 @@ def opened(data: bytes) -> Image.Image:
 @cache
 def formats() -> list[str]:
     Image.init()
-    return sorted(set(Image.OPEN) - NOT_READ)
+    return [*FREQUENT, *sorted(set(Image.OPEN) - NOT_READ - set(FREQUENT))]
 
 
 @cache
@@ -82,6 +85,8 @@ def suffixes() -> frozenset[str]:
 
 def upright(file: Image.Image) -> Image.Image:
     file.load()
+    if file.format in FREQUENT and not NOTES & file.info.keys():
+        return file
     with suppress(Exception):  # a camera's broken note about itself is no reason to refuse its picture
         return ImageOps.exif_transpose(file)
     return file

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ BATCH = 4096  # images in a record batch, at most: large enough to be quick, sma
 BYTES = 16 * 2**20  # of a record batch, or one image more
 LARGEST = 128  # pixels a side of an image that is stored raw
 CACHE = 2**30  # bytes of decoded images kept by an open store
+HANDFUL, SMALL = 16, 2**16  # files handed to a thread together, and their bytes, at most
 HEARD = 256  # images between two notes of progress
 
 
@@ -104,19 +105,37 @@ def each(images: np.ndarray | Files) -> Iterator[tuple[bytes, np.ndarray]]:
         yield from ((b"", pixels) for pixels in images)
         return
 
-    def opened(row_and_data: tuple[int, bytes]) -> tuple[bytes, np.ndarray]:
-        row, data = row_and_data
+    def opened(some: list[tuple[int, bytes]]) -> list[tuple[bytes, np.ndarray]]:
+        return [(data, decoded_of(row, data)) for row, data in some]
+
+    def decoded_of(row: int, data: bytes) -> np.ndarray:
         try:
-            return data, decoded(data, images.shape)
+            return decoded(data, images.shape)
         except DataError as error:
             raise DataError(f"{images.name(row)}: {error}") from error
 
     with ThreadPoolExecutor(THREADS) as pool:
-        yield from ahead(pool, opened, ((row, images.read(row)) for row in range(images.count)))
+        for some in ahead(pool, opened, handfuls((row, images.read(row)) for row in range(images.count))):
+            yield from some
+
+
+def handfuls(files: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Small files several at a time: to hand one to a thread takes as long as to decode it."""
+    some: list[tuple[int, bytes]] = []
+    for file in files:
+        some.append(file)
+        if len(some) == HANDFUL or sum(len(data) for _, data in some) >= SMALL:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def frequencies(pixels: np.ndarray) -> np.ndarray:
-    return np.stack([np.bincount(channel.reshape(-1), minlength=256) for channel in pixels])
+    """Of the 256 values in each channel; all channels are counted at once, each from a multiple of 256 on."""
+    channels = len(pixels)
+    told_apart = pixels.reshape(channels, -1) + 256 * np.arange(channels)[:, None]
+    return np.bincount(told_apart.reshape(-1), minlength=256 * channels).reshape(channels, 256)
 
 
 def counts(images: np.ndarray | Files, counted: np.ndarray) -> np.ndarray:
