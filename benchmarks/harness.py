@@ -6,56 +6,166 @@ import platform
 import statistics
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 Contender = Callable[[], object]
+Clock = Callable[[], float]
+LONG = 8  # seconds of a contender that is run once only
+WIDE = 140  # columns of a table that goes into a file
+
+
+class Missing(Exception):  # noqa: N818 (no error: the row says so)
+    """What a contender raises that cannot run here: why."""
 
 
 @dataclass(frozen=True)
 class Measured:
     case: str
     contender: str
-    seconds: float  # median, of the CPU where told so
-    ratio: float  # to the reference of the case
+    seconds: float | None = None  # median, of the CPU unless told otherwise
+    ratio: float | None = None  # to the reference of the case
+    memory: int | None = None  # bytes, at the peak, on top of what was there before
+    note: str = ""
+    answer: object = field(default=None, repr=False, compare=False)
+
+    def figures(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "answer" and value not in (None, "")}
 
 
-def arguments(about: str | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the figures there, too")
-    return parser.parse_args()
-
-
-def compared(cases: dict[str, dict[str, Contender]], rounds: int, clock: Callable[[], float] = time.process_time) -> list[Measured]:
-    """The first contender of a case is its reference. Each has a round of warming up that is not counted."""
-    found = []
-    for case, contenders in cases.items():
-        seconds: dict[str, list[float]] = {name: [] for name in contenders}
-        for number in track(range(rounds + 1), case, console=Console(stderr=True), transient=True):
-            for name, act in contenders.items():
-                began = clock()
-                act()
-                if number:
-                    seconds[name].append(clock() - began)
-        medians = {name: statistics.median(times) for name, times in seconds.items()}
-        reference = next(iter(medians.values()))
-        found += [Measured(case, name, value, value / reference) for name, value in medians.items()]
+def parser(about: str | None, rounds: int = 5) -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=about)
+    found.add_argument("--rounds", type=int, default=rounds, help="medians are of so many; one before them is not counted")
+    found.add_argument("--quick", action="store_true", help="small sizes: to see whether it runs, not how fast")
+    found.add_argument("--wall", action="store_true", help="seconds on the clock instead of the CPU's: for a machine with nothing else to do")
+    found.add_argument("--json", type=Path, help="write the figures there, too")
     return found
 
 
-def shown(title: str, found: list[Measured], json_path: Path | None) -> None:
+def rounds(asked: argparse.Namespace) -> int:
+    return 0 if asked.quick else asked.rounds
+
+
+def clock(asked: argparse.Namespace) -> Clock:
+    return time.perf_counter if asked.wall else time.process_time
+
+
+def compared(cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time) -> list[Measured]:
+    """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread."""
+    found = []
+    with threadpool_limits(1):
+        for case, contenders in cases.items():
+            rows = raced(case, contenders, rounds, clock)
+            reference = rows[0].seconds
+            found += [replace(row, ratio=row.seconds / reference) if row.seconds and reference else row for row in rows]
+    return found
+
+
+def raced(case: str, contenders: dict[str, Contender], rounds: int, clock: Clock) -> list[Measured]:
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    notes, answers, running = dict.fromkeys(contenders, ""), dict[str, object](), dict(contenders)
+    for number in track(range(rounds + 1), case, console=Console(stderr=True), transient=True):
+        for name, act in list(running.items()):
+            began = clock()
+            try:
+                answers[name] = act()
+            except Missing as error:
+                notes[name] = str(error)
+                del running[name]
+                continue
+            took = clock() - began
+            if number or took > LONG or not rounds:
+                seconds[name].append(took)
+            if took > LONG:
+                notes[name] = "one run"
+                del running[name]
+    medians = {name: statistics.median(times) if times else None for name, times in seconds.items()}
+    return [Measured(case, name, medians[name], note=notes[name], answer=answers.get(name)) for name in contenders]
+
+
+def remarked(found: list[Measured], remark: Callable[[Any, Any], str]) -> list[Measured]:
+    """With a remark on each answer, seen beside that of the reference of its case."""
+    references = {row.case: row.answer for row in reversed(found)}
+    notes = [remark(references[row.case], row.answer) if row.answer is not None else "" for row in found]
+    return [replace(row, note="; ".join(part for part in (row.note, note) if part)) for row, note in zip(found, notes, strict=True)]
+
+
+def arrays_peak(act: Contender) -> int | None:
+    """Bytes of Python's and numpy's memory at the peak. What other libraries allocate is not seen."""
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    except Missing:
+        return None
+    finally:
+        tracemalloc.stop()
+
+
+@dataclass(frozen=True)
+class Apart:
+    seconds: float
+    before: int  # bytes resident, of libraries and interpreter
+    resident: int  # at the peak
+    own: int  # at the peak, without the pages of mapped files
+    answer: Any = None
+
+
+def apart(act: Callable[..., Any], *arguments: Any) -> Apart:
+    """A function of a module, run in a process of its own: what it kept in memory is then its own. Linux alone says so."""
+    if sys.platform != "linux":
+        raise Missing("resident memory is read from Linux's /proc")
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(alone, act, *arguments).result()
+
+
+def alone(act: Callable[..., Any], *arguments: Any) -> Apart:
+    before, began = status("VmHWM"), time.perf_counter()
+    answer = act(*arguments)
+    took = time.perf_counter() - began
+    return Apart(took, before, status("VmHWM"), status("RssAnon"), answer)
+
+
+def status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def installed(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError as error:
+        raise Missing(f"{package} is not installed") from error
+
+
+def told(title: str, found: list[Measured], json_path: Path | None) -> None:
+    """The table, and the file if one is asked for."""
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     rows = Table(title=title)
-    for heading in ("case", "contender", "seconds", "ratio"):
-        rows.add_column(heading, justify="left" if heading in ("case", "contender") else "right")
+    memory, notes = any(one.memory is not None for one in found), any(one.note for one in found)
+    columns = ["case", "contender", "seconds", "ratio", *["peak MB"] * memory, *["note"] * notes]
+    for heading in columns:
+        rows.add_column(heading, justify="left" if heading in ("case", "contender", "note") else "right")
     for one in found:
-        rows.add_row(one.case, one.contender, f"{one.seconds:.4f}", f"{one.ratio:.3f}")
-    Console().print(rows)
+        cells = [one.case, one.contender, number(one.seconds, 4), number(one.ratio, 3)]
+        rows.add_row(*cells, *[number(one.memory and one.memory / 1e6, 0)] * memory, *[one.note] * notes)
+    console.print(rows)
     if json_path is not None:
         machine = {"python": platform.python_version(), "machine": platform.machine(), "command": Path(sys.argv[0]).name}
-        json_path.write_text(json.dumps({"title": title, **machine, "figures": [vars(one) for one in found]}, indent=1) + "\n", encoding="utf-8")
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps({"title": title, **machine, "figures": [one.figures() for one in found]}, indent=1) + "\n", encoding="utf-8")
+
+
+def number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from benchmarks.harness import Contender, arguments, compared, shown
+from benchmarks.harness import Contender, clock, compared, parser, rounds, told
 from codline import masks, tasks
 from codline.augment import Augment
 from codline.compute import configure
@@ -83,16 +83,16 @@ def bare(network: Network, images: torch.Tensor, targets: torch.Tensor, batch: i
             average.update_parameters(network)
 
 
-def main() -> None:
-    asked = arguments(__doc__)
+def main(words: list[str] | None = None) -> None:
+    asked = parser(__doc__).parse_args(words)
     configure(Compute(device="cpu"))
     cases = {
         f"{case}, {'semi-supervised' if semi else 'supervised'}": contenders(*setting, semi)
-        for case, setting in CASES.items()
+        for case, setting in list(CASES.items())[: 1 if asked.quick else None]
         for semi in (False, True)
         if not (semi and case.startswith("drn"))
     }
-    shown("Training: CPU seconds of some steps", compared(cases, asked.rounds), asked.json)
+    told("Training: CPU seconds of some steps", compared(cases, rounds(asked), clock(asked)), asked.json)
 
 
 if __name__ == "__main__":
