@@ -1,0 +1,202 @@
+"""Scoring beside a bare forward pass and the released procedure, batches beside torchvision's, prepare beside a plain loop: python -m benchmarks.scoring"""
+
+import stages  # noqa: F401  isort: skip (tells numpy its instructions before it is imported)
+
+import argparse
+import contextlib
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from benchmarks.campaigns import Plan, drawn, two_cycles
+from benchmarks.harness import Contender, Measured, clock, compared, parser, remarked, rounds, told
+from codline import images as image_store, tables, weights
+from codline.augment import Augment
+from codline.compute import configure
+from codline.datasets.base import Encoded
+from codline.inference import Normalize
+from codline.labels import unlabeled
+from codline.models.base import Network
+from codline.models.resnet18 import ResNet18
+from codline.models.small_cnn import SmallCnn
+from codline.params import Compute
+from tests.workspace import Workspace
+
+MEAN, STD, SHAPE = [0.5] * 3, [0.25] * 3, (3, 32, 32)
+RELEASED = 128  # the released code's batches
+Cases = dict[str, dict[str, Contender]]
+
+
+def plans(asked: argparse.Namespace) -> dict[str, Plan]:
+    if asked.quick:
+        return {"small_cnn": Plan(300, SHAPE, SmallCnn(width=4), start=100, budget=20, epochs=1)}
+    first = Plan(asked.images, SHAPE, SmallCnn(width=16), budget=250, epochs=2)
+    return {"small_cnn": first, "resnet18": replace(first, count=max(600, asked.images // 16), model=ResNet18(), start=64, budget=32, epochs=1, batch_size=128)}
+
+
+class Seen:
+    """What the score stage of a campaign's second cycle looks at, in memory."""
+
+    def __init__(self, workspace: Workspace, plan: Plan) -> None:
+        self.workspace, self.plan = workspace, plan
+        self.ids = unlabeled(workspace.path("score", "pool", "c2"), workspace.path("score", "labeled", "c2"))
+        self.pixels = image_store.opened(workspace.path("score", "images", "c2")).take(self.ids)
+        self.normalize = Normalize(MEAN, STD, torch.device("cpu"))
+
+    def network(self, argument: str) -> Network:
+        return weights.load_network(self.workspace.path("score", argument, "c2"), classes=10, shape=SHAPE)[0].eval()
+
+    def query(self) -> np.ndarray:
+        found: np.ndarray = tables.read(self.workspace.path("select", "query", "c2"), tables.QUERY)["id"].to_numpy()
+        return found
+
+
+@torch.inference_mode()
+def forward(network: Network, images: torch.Tensor, size: int, ready: Callable[[torch.Tensor], torch.Tensor] = lambda batch: batch) -> list[torch.Tensor]:
+    return [network(ready(images[start : start + size])) for start in range(0, len(images), size)]
+
+
+def passes(seen: Seen) -> dict[str, Contender]:
+    network, size = seen.network("model"), seen.plan.batch_size
+    raw = torch.from_numpy(seen.pixels)
+    ready = seen.normalize(raw)
+    return {
+        "bare forward, floats in memory": lambda: forward(network, ready, size),
+        "bare forward, bytes in memory": lambda: forward(network, raw, size, seen.normalize),
+        "score stage, COD": lambda: seen.workspace.run("score", "c2"),
+    }
+
+
+class Pictures(Dataset[torch.Tensor]):
+    """An image at a time, through Pillow and transforms, as torchvision's datasets give them."""
+
+    def __init__(self, pixels: np.ndarray, transform: Callable[[Image.Image], torch.Tensor]) -> None:
+        self.pixels, self.transform = np.ascontiguousarray(pixels.transpose(0, 2, 3, 1)), transform
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        return self.transform(Image.fromarray(self.pixels[row]))
+
+
+def plain() -> v2.Transform:
+    return v2.Compose([v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+
+
+def released(seen: Seen) -> np.ndarray:
+    """The released procedure: the last cycle's model is loaded from disk, both see the pool, half the squared distance of their probabilities is sorted."""
+    now, before = seen.network("model"), seen.network("earlier")
+    apart = []
+    with torch.inference_mode():
+        for images in DataLoader(Pictures(seen.pixels, plain()), RELEASED):
+            apart.append(0.5 * (now(images).softmax(1) - before(images).softmax(1)).square().sum(1))
+    order = np.argsort(torch.cat(apart).numpy())[::-1]
+    chosen: np.ndarray = seen.ids[order[: seen.plan.budget]]
+    return chosen
+
+
+def iterations(seen: Seen) -> dict[str, Contender]:
+    def ours() -> np.ndarray:
+        seen.workspace.run("score", "c2")
+        seen.workspace.run("select", "c2")
+        return seen.query()
+
+    return {"released procedure": lambda: released(seen), "codline: score and select": ours}
+
+
+def same_ids(reference: np.ndarray, ids: np.ndarray) -> str:
+    together = len(np.intersect1d(reference, ids))
+    assert together == len(ids), f"only {together} of {len(ids)} ids are the same"
+    return "the same ids"
+
+
+def scored(asked: argparse.Namespace) -> Iterator[Measured]:
+    for name, plan in plans(asked).items():
+        with two_cycles(plan) as workspace:
+            seen = Seen(workspace, plan)
+            size = f"{name}, {len(seen.ids):,} images 32x32"
+            yield from compared({f"one pass, {size}": passes(seen)}, rounds(asked), clock(asked))
+            yield from remarked(compared({f"COD iteration, {size}": iterations(seen)}, rounds(asked), clock(asked)), same_ids)
+
+
+def batches(count: int) -> dict[str, Contender]:
+    """A shuffled epoch of augmented batches: as training makes them, and as a DataLoader does."""
+    pixels, _ = drawn(count, SHAPE, 0)
+    generator, augment, normalize = torch.Generator().manual_seed(0), Augment(crop=4, flip=True), Normalize(MEAN, STD, torch.device("cpu"))
+    moved = v2.Compose([v2.ToImage(), v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+    loader = DataLoader(Pictures(pixels, moved), RELEASED, shuffle=True, generator=torch.Generator().manual_seed(0))
+
+    def ours(take: Callable[[np.ndarray], np.ndarray]) -> int:
+        order = torch.randperm(count, generator=generator).numpy()
+        parts = (order[start : start + RELEASED] for start in range(0, count, RELEASED))
+        return sum(len(normalize(augment(torch.from_numpy(take(ids)), generator))) for ids in parts)
+
+    return {"codline": lambda: ours(pixels.__getitem__), "torchvision v2, DataLoader": lambda: sum(len(images) for images in loader)}
+
+
+def files(pixels: np.ndarray) -> list[bytes]:
+    def png(image: np.ndarray) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "png", compress_level=1)
+        return file.getvalue()
+
+    return [png(image) for image in pixels.transpose(0, 2, 3, 1)]
+
+
+def loop(pictures: list[bytes], path: Path, hashed: bool) -> None:
+    """A plain loop: decode, put in place, save. With hashes it does the bookkeeping of prepare, too."""
+    found = np.empty((len(pictures), *SHAPE), np.uint8)
+    for row, file in enumerate(pictures):
+        with Image.open(io.BytesIO(file)) as picture:
+            found[row] = np.asarray(picture.convert("RGB")).transpose(2, 0, 1)
+        if hashed:
+            hashlib.sha256(found[row].tobytes()).hexdigest()
+    np.save(path, found)
+
+
+@contextlib.contextmanager
+def ingestion(count: int) -> Iterator[Cases]:
+    pixels, _ = drawn(count, SHAPE, 0)
+    pictures, ids = files(pixels), np.arange(count)
+    encoded = Encoded(count, pictures.__getitem__, SHAPE)
+    with TemporaryDirectory(prefix="codline-benchmark-") as folder:
+        store, saved = Path(folder) / "images.arrow", Path(folder) / "images.npy"
+        from_files: dict[str, Contender] = {
+            "plain loop of Pillow and numpy": lambda: loop(pictures, saved, hashed=False),
+            "the same, hashed": lambda: loop(pictures, saved, hashed=True),
+            "codline: images.arrow": lambda: image_store.write(store, ids, encoded),
+        }
+        from_array: dict[str, Contender] = {
+            "numpy.save": lambda: np.save(saved, pixels),
+            "sha256 of each image": lambda: [hashlib.sha256(image.tobytes()).hexdigest() for image in pixels],
+            "codline: images.arrow": lambda: image_store.write(store, ids, pixels),
+        }
+        yield {f"prepare, {count:,} PNG files 32x32": from_files, f"prepare, an array of {count:,} images 32x32": from_array}
+
+
+def main(words: list[str] | None = None) -> None:
+    arguments = parser(__doc__, rounds=3)
+    arguments.add_argument("--images", type=int, default=10_000, help="of the pool that small_cnn sees; resnet18 sees a sixteenth")
+    arguments.add_argument("--ingested", type=int, default=20_000, help="images of prepare")
+    asked = arguments.parse_args(words)
+    configure(Compute(device="cpu"))
+    found = [*scored(asked)]
+    count = 200 if asked.quick else 10_000
+    found += compared({f"an epoch of {count:,} augmented images 32x32": batches(count)}, rounds(asked), clock(asked))
+    with ingestion(200 if asked.quick else asked.ingested) as cases:
+        found += compared(cases, rounds(asked), clock(asked))
+    told("Scoring, batches and prepare: CPU seconds in one thread", found, asked.json)
+
+
+if __name__ == "__main__":
+    main()
