@@ -10,7 +10,9 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-.PHONY: demo test test-fast test-slow lint format setup ui serve lock clean help
+BENCHMARKS := training_step sampling_time selection scoring memory
+
+.PHONY: demo test test-fast test-slow bench lint format setup ui serve lock clean help
 .DEFAULT_GOAL := help
 
 help: ## list what can be made
@@ -27,6 +29,9 @@ test-fast: setup ## the tests that take seconds
 
 test-slow: setup ## only the long tests: twenty kills at random instants and the like
 	@pytest -m slow
+
+bench: setup ## speed beside other ways of doing the same, as ratios: a table each, 15 minutes
+	@for each in $(BENCHMARKS); do python -m benchmarks.$$each --json benchmarks/results/$$each.json || exit 1; done
 
 lint: setup ## ruff, mypy --strict, import-linter
 	@ruff check . && ruff format --check . && mypy && lint-imports

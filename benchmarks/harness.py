@@ -5,6 +5,7 @@ import json
 import platform
 import statistics
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from threadpoolctl import threadpool_limits
 Contender = Callable[[], object]
 Clock = Callable[[], float]
 LONG = 8  # seconds of a contender that is run once only
+LOOK = 0.02  # seconds between two looks at memory
 WIDE = 140  # columns of a table that goes into a file
 
 
@@ -131,10 +133,22 @@ def apart(act: Callable[..., Any], *arguments: Any) -> Apart:
 
 
 def alone(act: Callable[..., Any], *arguments: Any) -> Apart:
-    before, began = status("VmHWM"), time.perf_counter()
-    answer = act(*arguments)
-    took = time.perf_counter() - began
-    return Apart(took, before, status("VmHWM"), status("RssAnon"), answer)
+    before, done, own = status("VmHWM"), threading.Event(), [status("RssAnon")]
+
+    def look() -> None:
+        while not done.wait(LOOK):
+            own.append(status("RssAnon"))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    began = time.perf_counter()
+    try:
+        answer = act(*arguments)
+    finally:
+        took = time.perf_counter() - began
+        done.set()
+        watcher.join()
+    return Apart(took, before, status("VmHWM"), max(own), answer)
 
 
 def status(name: str) -> int:

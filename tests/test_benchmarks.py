@@ -6,8 +6,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
+from benchmarks import harness
 from codline.strategies import AnyStrategy
 from tests.workspace import REPOSITORY
 
@@ -39,3 +41,41 @@ def test_the_time_table_has_every_strategy_and_cod_is_its_measure(figures: Any) 
     rows = {row["contender"]: row for row in figures("sampling_time")}
     assert set(rows) == {kind.model_fields["name"].default for kind in get_args(get_args(AnyStrategy)[0])}
     assert rows["cod"]["ratio"] == 1
+
+
+def test_k_center_picks_what_the_plain_greedy_picks(figures: Any) -> None:
+    rows = [row for row in figures("selection") if row["case"].startswith("k-center") and "seconds" in row]
+    assert {row["contender"] for row in rows} >= {"codline", "plain greedy"}
+    assert {row["note"] for row in rows} == {"identical picks"}
+
+
+def test_every_way_to_take_the_top_finds_the_same(figures: Any) -> None:
+    rows = [row for row in figures("selection") if row["case"].startswith("top")]
+    assert len(rows) == 4
+    assert {row["note"] for row in rows} == {"identical picks"}
+
+
+def test_a_library_that_is_not_installed_has_a_row_that_says_so() -> None:
+    def absent() -> None:
+        harness.installed("no-such-library")
+
+    found = harness.compared({"a case": {"ours": lambda: None, "theirs": absent}}, rounds=1)
+    assert found[1].figures() == {"case": "a case", "contender": "theirs", "note": "no-such-library is not installed"}
+
+
+def test_a_contender_that_takes_long_is_run_once() -> None:
+    ticks, runs = iter(range(0, 1000, 10)), list[str]()
+    found = harness.compared({"a case": {"slow": lambda: runs.append("slow")}}, rounds=3, clock=lambda: next(ticks))
+    assert runs == ["slow"]
+    assert (found[0].seconds, found[0].ratio, found[0].note) == (10, 1, "one run")
+
+
+def test_memory_is_seen_at_its_peak() -> None:
+    peak = harness.arrays_peak(lambda: np.ones(10_000_000).sum())
+    assert peak is not None
+    assert 80e6 <= peak < 81e6
+
+
+def test_make_bench_runs_every_benchmark() -> None:
+    line = next(line for line in (REPOSITORY / "Makefile").read_text(encoding="utf-8").splitlines() if line.startswith("BENCHMARKS"))
+    assert sorted(line.split()[2:]) == NAMES
