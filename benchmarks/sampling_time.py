@@ -62,7 +62,7 @@ def remarked(row: Measured, strategy: Strategy, cod: float) -> Measured:
         return replace(row, note=f"{steps} steps")
     each = max(row.seconds - cod, 0) / steps
     size = f"{steps} steps, width {strategy.width}, batch {strategy.batch_size}"
-    return replace(row, note=f"{size}; with {own:,} steps, as published, about {cod + own * each:,.0f} s")
+    return replace(row, note=f"{size}; with {own:,} steps, as published, up to {cod + own * each:,.0f} s")
 
 
 def plan(asked: argparse.Namespace) -> Plan:
