@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -165,6 +165,26 @@ def installed(package: str) -> str:
 
 def told(title: str, found: list[Measured], json_path: Path | None) -> None:
     """The table, and the file if one is asked for."""
+    told_each(title, [found], json_path)
+
+
+def kept(title: str, found: list[Measured], json_path: Path | None) -> None:
+    if json_path is not None:
+        machine = {"python": platform.python_version(), "machine": platform.machine(), "command": Path(sys.argv[0]).name}
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(json.dumps({"title": title, **machine, "figures": [one.figures() for one in found]}, indent=1) + "\n", encoding="utf-8")
+
+
+def told_each(title: str, parts: Iterable[list[Measured]], json_path: Path | None) -> None:
+    """A table for each part as soon as it is there; the file has all that are."""
+    found = list[Measured]()
+    for part in parts:
+        found += part
+        shown(title, part)
+        kept(title, found, json_path)
+
+
+def shown(title: str, found: list[Measured]) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     rows = Table(title=title)
     memory, notes = any(one.memory is not None for one in found), any(one.note for one in found)
@@ -175,10 +195,6 @@ def told(title: str, found: list[Measured], json_path: Path | None) -> None:
         cells = [one.case, one.contender, number(one.seconds, 4), number(one.ratio, 3)]
         rows.add_row(*cells, *[number(one.memory and one.memory / 1e6, 0)] * memory, *[one.note] * notes)
     console.print(rows)
-    if json_path is not None:
-        machine = {"python": platform.python_version(), "machine": platform.machine(), "command": Path(sys.argv[0]).name}
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps({"title": title, **machine, "figures": [one.figures() for one in found]}, indent=1) + "\n", encoding="utf-8")
 
 
 def number(value: float | None, digits: int) -> str:

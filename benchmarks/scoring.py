@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from benchmarks.campaigns import Plan, drawn, two_cycles
-from benchmarks.harness import Contender, Measured, clock, compared, parser, remarked, rounds, told
+from benchmarks.harness import Contender, Measured, clock, compared, parser, remarked, rounds, told_each
 from codline import images as image_store, tables, weights
 from codline.augment import Augment
 from codline.compute import configure
@@ -120,13 +120,13 @@ def same_ids(reference: np.ndarray, ids: np.ndarray) -> str:
     return "the same ids"
 
 
-def scored(asked: argparse.Namespace) -> Iterator[Measured]:
+def scored(asked: argparse.Namespace) -> Iterator[list[Measured]]:
     for name, plan in plans(asked).items():
         with two_cycles(plan) as workspace:
             seen = Seen(workspace, plan)
             size = f"{name}, {len(seen.ids):,} images 32x32"
-            yield from compared({f"one pass, {size}": passes(seen)}, rounds(asked), clock(asked))
-            yield from remarked(compared({f"COD iteration, {size}": iterations(seen)}, rounds(asked), clock(asked)), same_ids)
+            yield compared({f"one pass, {size}": passes(seen)}, rounds(asked), clock(asked))
+            yield remarked(compared({f"COD iteration, {size}": iterations(seen)}, rounds(asked), clock(asked)), same_ids)
 
 
 def batches(count: int) -> dict[str, Contender]:
@@ -184,18 +184,21 @@ def ingestion(count: int) -> Iterator[Cases]:
         yield {f"prepare, {count:,} PNG files 32x32": from_files, f"prepare, an array of {count:,} images 32x32": from_array}
 
 
+def parts(asked: argparse.Namespace) -> Iterator[list[Measured]]:
+    yield from scored(asked)
+    count = 200 if asked.quick else 10_000
+    yield compared({f"an epoch of {count:,} augmented images 32x32": batches(count)}, rounds(asked), clock(asked))
+    with ingestion(200 if asked.quick else asked.ingested) as cases:
+        yield compared(cases, rounds(asked), clock(asked))
+
+
 def main(words: list[str] | None = None) -> None:
     arguments = parser(__doc__, rounds=3)
     arguments.add_argument("--images", type=int, default=10_000, help="of the pool that small_cnn sees; resnet18 sees a sixteenth")
     arguments.add_argument("--ingested", type=int, default=20_000, help="images of prepare")
     asked = arguments.parse_args(words)
     configure(Compute(device="cpu"))
-    found = [*scored(asked)]
-    count = 200 if asked.quick else 10_000
-    found += compared({f"an epoch of {count:,} augmented images 32x32": batches(count)}, rounds(asked), clock(asked))
-    with ingestion(200 if asked.quick else asked.ingested) as cases:
-        found += compared(cases, rounds(asked), clock(asked))
-    told("Scoring, batches and prepare: CPU seconds in one thread", found, asked.json)
+    told_each("Scoring, batches and prepare: CPU seconds in one thread", parts(asked), asked.json)
 
 
 if __name__ == "__main__":

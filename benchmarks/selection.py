@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.harness import Contender, Measured, Missing, apart, arrays_peak, clock, compared, installed, parser, remarked, rounds, told
+from benchmarks.harness import Contender, Measured, Missing, apart, arrays_peak, clock, compared, installed, parser, remarked, rounds, told_each
 from codline import outputs as output_store, tables
 from codline.files import write_json
 from codline.geometry import Points, brought_up, k_center
@@ -27,7 +27,6 @@ from codline.strategies.bald import Bald
 from codline.strategies.base import Bench, Known, Outputs, Pool, Whole
 from stages.select import Params, select
 
-LABELED = 500
 BEARABLE = 200_000  # images x picks that small-text does in a minute
 GROUP = 1 << 20  # rows of a Parquet row group
 Cases = dict[str, dict[str, Contender]]
@@ -52,8 +51,8 @@ def features(count: int, width: int, clustered: bool, seed: int = 0) -> np.ndarr
     return rows
 
 
-def k_centers(count: int, width: int, budget: int, clustered: bool) -> dict[str, Contender]:
-    rows = features(count + LABELED, width, clustered)
+def k_centers(count: int, width: int, budget: int, labeled: int, clustered: bool) -> dict[str, Contender]:
+    rows = features(count + labeled, width, clustered)
     return {
         "codline": lambda: k_center(Points.of(rows), count, budget),
         "plain greedy": lambda: plain_greedy(rows, count, budget),
@@ -179,7 +178,7 @@ def same_scores(reference: np.ndarray, scores: np.ndarray) -> str:
 
 
 def weighed(found: list[Measured], cases: Cases) -> list[Measured]:
-    """With the peak of memory, from one more run of those that are not slow."""
+    """With the peak of memory, from one more run of each of these."""
     peaks = [arrays_peak(cases[row.case][row.contender]) if row.seconds is not None else None for row in found]
     return [replace(row, memory=peak) for row, peak in zip(found, peaks, strict=True)]
 
@@ -249,11 +248,14 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def center_cases(asked: argparse.Namespace) -> Cases:
-    sizes = [(400, 16, 20)] if asked.quick else [(4_000, 256, 50), (20_000, 256, 300), *[(100_000, 512, 2_500)] * asked.large]
+    sizes = [(4_000, 256, 50, 500, True), (20_000, 256, 300, 20, True), (20_000, 256, 300, 500, True), (20_000, 256, 300, 500, False)]
+    if asked.quick:
+        sizes = [(400, 16, 20, 50, True)]
+    if asked.large:
+        sizes.append((100_000, 512, 2_500, 500, True))
     return {
-        f"k-center, {n:,} x {d}, {b:,} picks, {'clustered' if clustered else 'one cloud'}": k_centers(n, d, b, clustered)
-        for n, d, b in sizes
-        for clustered in ((True,) if n > 20_000 else (True, False))
+        f"k-center, {n:,} x {d}, {b:,} picks, {m} labelled, {'clustered' if clustered else 'one cloud'}": k_centers(n, d, b, m, clustered)
+        for n, d, b, m, clustered in sizes
     }
 
 
@@ -263,7 +265,8 @@ def badge_rows(asked: argparse.Namespace) -> list[Measured]:
     for classes, count in ((10, n), (100, n if asked.large or asked.quick else n // 10)):
         cases = {f"BADGE, {count:,} x {d}, {classes} classes, {b} picks": badges(count, d, classes, b)}
         rows = compared(cases, rounds(asked), clock(asked))
-        found += weighed(remarked(rows, potential(count, d, classes)), cases)
+        # Memory is that of the gradients: a few picks show it.
+        found += weighed(remarked(rows, potential(count, d, classes)), {case: badges(count, d, classes, 5) for case in cases})
     return found
 
 
@@ -281,8 +284,8 @@ def main(words: list[str] | None = None) -> None:
         "bald": lambda: bald_rows(asked),
         "top": lambda: tops(20_000 if asked.quick else asked.scores, 100 if asked.quick else 2_500),
     }
-    found = [row for name, rows in tables_of.items() if asked.only in (None, name) for row in rows()]
-    told("Selection: CPU seconds in one thread, and ratios to ours", found, asked.json)
+    parts = (rows() for name, rows in tables_of.items() if asked.only in (None, name))
+    told_each("Selection: CPU seconds in one thread, and ratios to ours", parts, asked.json)
 
 
 if __name__ == "__main__":
