@@ -73,7 +73,9 @@ class Scorer:
         return Pool(one.ids[rows], ours, others, self.beside.first_cycle, samples, predicted, truth)
 
     def rows(self, one: Pass) -> np.ndarray:
-        return np.isin(one.ids, self.beside.chosen, assume_unique=True)
+        places = np.searchsorted(self.beside.chosen, one.ids)
+        found: np.ndarray = self.beside.chosen[np.minimum(places, len(self.beside.chosen) - 1)] == one.ids
+        return found
 
     def scores(self) -> np.ndarray:
         """One for each that can be asked for."""
@@ -159,9 +161,9 @@ def dropouts(passes: int, share: float, network: Network, shape: tuple[int, ...]
     return kept / (1 - share)
 
 
-def networks(needs: Iterable[Other], beside: dict[str, Tensor], previous: Network, untrained: Callable[[], Network]) -> dict[Other, Network]:
+def networks(needs: Iterable[Other], beside: dict[str, Tensor], previous: Callable[[], Network], untrained: Callable[[], Network]) -> dict[Other, Network]:
     """The networks that a strategy compares this cycle's with. `beside` is what training kept, `untrained` makes an independent network."""
-    known: dict[Other, Callable[[], Network]] = {"previous": lambda: previous, "independent": untrained}
+    known: dict[Other, Callable[[], Network]] = {"previous": previous, "independent": untrained}
     return {name: known[name]() if name in known else companions.filled(untrained(), name, beside) for name in sorted(needs, key=str)}
 
 

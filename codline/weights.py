@@ -1,6 +1,8 @@
 """Model files: weights in safetensors, with what is needed to build the network again. Loading one runs no code."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,20 +39,27 @@ def save_network(path: Path, network: Network, card: Card) -> None:
 
 
 def load_network(path: Path, *, classes: int, shape: tuple[int, ...]) -> tuple[Network, Card]:
-    tensors, meta = read_tensors(path)
+    card = read_card(path, classes=classes, shape=shape)
+    network = card.spec.drawn(classes, shape, seed=0)
     try:
-        card = Card(**meta | {"shape": tuple(meta["shape"])})
-        spec = card.spec
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not a model that codline wrote, or corrupt ({' '.join(str(error).split())})") from error
+        network.load_state_dict(read_tensors(path)[0])
+    except RuntimeError as error:
+        raise DataError(f"{path}: weights do not fit {card.spec.model_dump()}: {' '.join(str(error).split())}") from error
+    return network, card
+
+
+def read_card(path: Path, *, classes: int, shape: tuple[int, ...]) -> Card:
+    """What the file says of its weights, which are not read."""
+    with opened(path) as file:
+        try:
+            meta = json.loads(file.metadata()["codline"])
+            card = Card(**meta | {"shape": tuple(meta["shape"])})
+            assert card.spec
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path}: not a model that codline wrote, or corrupt ({' '.join(str(error).split())})") from error
     if (card.classes, card.shape) != (classes, shape):
         raise DataError(f"{path}: a model for {card.classes} classes and images of {card.shape}, but the dataset has {classes} classes and images of {shape}")
-    network = spec.drawn(classes, shape, seed=0)
-    try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise DataError(f"{path}: weights do not fit {spec.model_dump()}: {' '.join(str(error).split())}") from error
-    return network, card
+    return card
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
@@ -61,10 +70,16 @@ def write_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, 
 
 
 def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    with opened(path) as file:
+        meta = json.loads(file.metadata()["codline"])
+        return {key: file.get_tensor(key) for key in file.keys()}, meta  # noqa: SIM118 (not a dict)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            meta = json.loads(file.metadata()["codline"])
-            return {key: file.get_tensor(key) for key in file.keys()}, meta  # noqa: SIM118 (not a dict)
+            yield file
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found") from error
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -77,13 +77,13 @@ def score(
     strategy.suited(facts.task)
     classes, shape = len(facts.classes), facts.shape
     network, card = weights.load_network(model, classes=classes, shape=shape)
-    last, before = weights.load_network(earlier, classes=classes, shape=shape)
+    before = weights.read_card(earlier, classes=classes, shape=shape)
     kept = None if params.previous == "recomputed" else output_store.opened(previous, facts.outputs)
     first_cycle = before.cycle == "init"
     untrained = partial(card.spec.drawn, classes, shape, seeding.derive(seed, "independent"))
     needs = strategy.needs(first_cycle) - ({"previous"} if kept else set())
     left = companion_store.read(companions)
-    others = scoring.networks(needs, left, last, untrained)
+    others = scoring.networks(needs, left, lambda: weights.load_network(earlier, classes=classes, shape=shape)[0], untrained)
     predictor = companion_store.predictor(left).to(device) if strategy.predicted else None
     ids = unlabeled(pool, labeled)
     chosen = scoring.subset(ids, params.subset, seeding.stream(seed, "subset", cycle))
