@@ -177,8 +177,10 @@ class Encoded(Batches):
         return taken
 
     def decoded(self, i: int, batch: int, row: int) -> np.ndarray:
+        data = self.batches[batch]["image"][row].as_py()
+        self.touched(len(data))
         try:
-            return decoded(self.batches[batch]["image"][row].as_py(), self.shape)
+            return decoded(data, self.shape)
         except DataError as error:
             raise DataError(f"{self.path}: id {i}: {error}; delete it and run again") from error
 
@@ -196,7 +198,7 @@ class Encoded(Batches):
 
 def opened(path: Path, cache: int = CACHE) -> Rows | Encoded:
     with tables.opened(path):
-        found = tables.mapped(path).schema
+        found = tables.mapped(path)[0].schema
         shape = tuple(tables.metadata(found).get("shape", ()))
     if len(shape) != 3:
         raise DataError(f"{path}: expected images with their shape (channels, height, width), found none; run prepare again")

@@ -1,5 +1,6 @@
 """Rows by id in a memory-mapped Arrow file: opening reads nothing, taking copies just the rows asked for."""
 
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pyarrow as pa
 from codline import tables
 from codline.errors import DataError
 
+HELD = 64 * 2**20  # bytes of a file that may be in memory before they are given back; touched again, they come from the system's cache
+
 
 class Batches:
     """The record batches of a file, and which row of which of them has which id; ids ascend."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
-        reader = tables.mapped(path)
+        reader, self.view = tables.mapped(path)
+        self.held = 0
         with tables.opened(path):
             tables.check(reader.schema, schema, path)
             self.metadata = tables.metadata(reader.schema)
@@ -27,6 +31,13 @@ class Batches:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def touched(self, size: int) -> None:
+        """So many bytes more are in memory, which are given back once they are many: the file has them."""
+        self.held += size
+        if self.held > HELD and hasattr(self.view, "madvise"):
+            self.view.madvise(mmap.MADV_DONTNEED)
+            self.held = 0
 
     def located(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of each id, which batch it is in, and which row of that."""
@@ -52,6 +63,7 @@ class Rows(Batches):
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start, chunk in zip(self.starts, self.chunks, strict=False):
             yield self.ids[start : start + len(chunk)], chunk
+            self.touched(chunk.nbytes)
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The rows of these ids, in their order, as one new array."""
@@ -60,4 +72,5 @@ class Rows(Batches):
         for chunk in np.unique(chunk_of):
             here = chunk_of == chunk
             taken[here] = self.chunks[chunk][rows[here]]
+        self.touched(taken.nbytes)
         return taken

@@ -2,6 +2,7 @@
 
 import json
 import math
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,10 +133,11 @@ def stream(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
         yield writer
 
 
-def mapped(path: Path) -> pa.ipc.RecordBatchFileReader:
-    """Open an Arrow file without reading it: the operating system brings in what is touched."""
-    with opened(path):
-        return pa.ipc.open_file(pa.memory_map(str(path)))
+def mapped(path: Path) -> tuple[pa.ipc.RecordBatchFileReader, mmap.mmap]:
+    """Open an Arrow file without reading it: the operating system brings in what is touched. Through the map, it can be told to let go of it."""
+    with opened(path), path.open("rb") as file:
+        view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return pa.ipc.open_file(pa.py_buffer(view)), view
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Rows are views of the mapped file; opening reads nothing, taking copies just what was asked for."""
 
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -47,6 +48,25 @@ def test_chunks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
     for chunk in rows.chunks:
         address = chunk.__array_interface__["data"][0]
         assert any(address in mapped and address + chunk.nbytes - 1 in mapped for mapped in mappings(path))
+
+
+def resident(path: Path) -> int:
+    """Bytes of the file that this process has in memory."""
+    text = Path("/proc/self/smaps").read_text()
+    return 1024 * sum(int(found[1]) for found in re.finditer(rf"{re.escape(str(path))}\nSize:.*?\nRss:\s+(\d+) kB", text, re.DOTALL))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what is in memory")
+def test_what_was_read_does_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "images.arrow"
+    rows = stored(path, 4000)
+    everything = [np.arange(start, start + 100) for start in range(0, 4000, 100)]
+    first = [rows.take(ids) for ids in everything]
+    assert resident(path) > 4000 * 3072 * 0.9
+    monkeypatch.setattr("codline.rows.HELD", 1_000_000)
+    for ids, before in zip(everything, first, strict=True):
+        assert np.array_equal(rows.take(ids), before)
+    assert resident(path) < 3_000_000
 
 
 def test_iterating_hands_out_the_same_memory_every_time(tmp_path: Path) -> None:
