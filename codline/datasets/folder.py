@@ -31,7 +31,7 @@ def share_or_folder(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there may be millions
 class Picture:
     file: str  # relative to the folder, with /
     label: str | None
@@ -61,16 +61,17 @@ class Folder(DatasetSpec):
         number = {name: i for i, name in enumerate(classes)}
         labels = np.array([number[picture.label] if picture.label is not None else -1 for picture in pictures], np.int32)
         is_test = self.split(root, pictures, labels, rng)
-        paths = [root / picture.file for picture in pictures]
-        images = Encoded(len(paths), lambda row: paths[row].read_bytes(), self.shape(list(shapes.values())), lambda row: str(paths[row]))
+        files, shape = [picture.file for picture in pictures], self.shape(set(shapes.values()))
+        images = Encoded(len(files), lambda row: (root / files[row]).read_bytes(), shape, lambda row: str(root / files[row]))
         return Raw(images, labels, is_test, classes)
 
     def usable(self, root: Path, files: list[str]) -> dict[str, Shape]:
         """The shape of every file that can be read. All others are refused, or skipped, together."""
         seen: dict[str, Shape | str] = {}
+        same: dict[Shape | str, Shape | str] = {}  # a shape that most files have need not be kept for each
         with bar("prepare", "files", len(files)) as advance, ThreadPoolExecutor(THREADS) as pool:
             for done, what in enumerate(ahead(pool, looked_at, (root / file for file in files)), 1):
-                seen[files[done - 1]] = what
+                seen[files[done - 1]] = same.setdefault(what, what)
                 if done % HEARD == 0 or done == len(files):
                     advance(done)
         broken = {file: what for file, what in seen.items() if isinstance(what, str)}
@@ -98,7 +99,7 @@ class Folder(DatasetSpec):
             raise DataError(f"{root}: {len(unknown)} test images have no label, such as {pictures[unknown[0]].file}; expected one for each")
         return is_test
 
-    def shape(self, shapes: list[Shape]) -> Shape:
+    def shape(self, shapes: set[Shape]) -> Shape:
         channels = max(shape[0] for shape in shapes) if self.channels == "auto" else self.channels
         sizes = {shape[1:] for shape in shapes}
         own = next(iter(sizes))
