@@ -199,7 +199,7 @@ def studied(api: dict[str, str], warm: dict[str, str], tmp_path_factory: pytest.
     def make(folder: Path) -> None:
         project = cloned(folder / "codline", **api, **warm)
         (project.root / "studies/tiny.yaml").write_text(TINY)
-        project.must("codline", "study", "tiny", "--jobs", "2")
+        project.must("codline", "study", "tiny", "--jobs", "2", timeout=580)
 
     return Project(once(tmp_path_factory, "studied", make) / "codline", **api, **warm)
 
