@@ -100,7 +100,7 @@ def test_wrong_parameters_are_refused_before_anything_runs(served: Project) -> N
     done = served.run("prefect", "deployment", "run", "campaign/local", "--watch", "-p", "preset=digitz")
     run = re.search(r"UUID: (\S+)", done.stdout)
     assert run
-    assert "unknown preset 'digitz'; did you mean digits?" in state(served, run[1])["message"]
+    assert "unknown preset 'digitz'; did you mean digits or digits-full?" in state(served, run[1])["message"]
     assert (served.root / "params.yaml").read_bytes() == before
     late = served.run("prefect", "deployment", "run", "cycle/local", "--watch", "-p", "cycle=c2")
     assert late.returncode == 1
