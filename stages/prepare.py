@@ -57,7 +57,7 @@ def prepare(
 
     with bar("prepare", "images", len(ids.everyone)) as advance:
         stored = image_store.write(images, ids.everyone, raw.images, None if raw.mean else ~raw.is_test, advance)
-    hashes = np.array(stored.hashes)
+    hashes = np.array(stored.hashes, object)  # references: numpy's own strings take four bytes a character
     if twice := duplicates(hashes[ids.pool], hashes[ids.test]):
         logging.warning("prepare.dataset: %d of %d test images are in the pool too, byte for byte", twice, len(ids.test))
     tables.write(pa.table([ids.pool, hashes[ids.pool]], schema=tables.POOL), tables.POOL, pool)
