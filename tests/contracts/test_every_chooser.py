@@ -132,9 +132,11 @@ def test_dense_outputs_make_a_query_unless_the_stage_refuses_them(strategy: Choo
 
     pool = whole_of(7, first_cycle=first_cycle)
     wide = replace(pool, outputs=dense(pool.outputs), others={name: dense(outputs) for name, outputs in pool.others.items()})
-    with contextlib.suppress(UserError):
+    try:
         strategy.suited("segmentation")
-        assert chosen(strategy, wide) == chosen(strategy, pool)
+    except UserError:
+        return
+    assert chosen(strategy, wide) == chosen(strategy, pool)
 
 
 @each_chooser
