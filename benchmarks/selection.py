@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import Contender, Measured, Missing, apart, arrays_peak, clock, compared, installed, parser, remarked, rounds, told_each
 from codline import outputs as output_store, tables
+from codline.centers import k_center
 from codline.files import write_json
-from codline.geometry import Points, brought_up, k_center
+from codline.geometry import Points, brought_up
 from codline.information import entropy, summed_up
 from codline.outputs import softmax
 from codline.strategies.badge import Badge

@@ -15,7 +15,7 @@ class Dataset(BaseModel):
 
     task: Literal["classification", "segmentation"]
     classes: list[str]
-    shape: tuple[int, ...]
+    shape: tuple[int, int, int]
     mean: list[float]
     std: list[float]
 

@@ -108,10 +108,20 @@ def eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.clip(np.nan_to_num(values) * scale, 0, 255).astype(np.uint8))
 
 
-def ahead(pool: ThreadPoolExecutor, function: Callable[[T], R], values: Iterable[T], window: int = 4 * THREADS) -> Iterator[R]:
-    """As map, in order, but with at most `window` values drawn and not yet handed out, so that memory stays bounded."""
+def ahead(
+    pool: ThreadPoolExecutor, function: Callable[[T], R], values: Iterable[T], window: int = 4 * THREADS, alone: Callable[[T], bool] = lambda _: False
+) -> Iterator[R]:
+    """As map, in order, but with at most `window` values drawn and not yet handed out, so that memory stays bounded.
+
+    What is better done `alone` waits for no thread.
+    """
     waiting: deque[Future[R]] = deque()
     for value in values:
+        if alone(value):
+            while waiting:
+                yield waiting.popleft().result()
+            yield function(value)
+            continue
         waiting.append(pool.submit(function, value))
         if len(waiting) >= window:
             yield waiting.popleft().result()

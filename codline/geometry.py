@@ -1,4 +1,4 @@
-"""Distances between rows: greedy k-center, k-means++ draws, nearest neighbours, covers. Memory grows with the rows, never with their pairs.
+"""Distances between rows: greedy choices, k-means++ draws, nearest neighbours, covers. Memory grows with the rows, never with their pairs.
 
 Rows are rounded to whole numbers so small that their products and sums are exact in float64. No order of additions, no block size, thread count or BLAS
 changes a distance, so picks are the same everywhere, and equal distances are equal. It costs what float32 would: 21 bits of the largest at 512 features.
@@ -23,6 +23,7 @@ REJECTIONS = 16  # in a row, before all distances are brought up to date
 Rows = slice | np.ndarray | Sequence[int]
 Less = Callable[[np.ndarray, slice, np.ndarray], np.ndarray]  # values, whose they are, what happened -> values
 Events = Callable[[int], Iterable[int]]  # the row taken -> what happens
+Decided = Callable[[slice, list[int], float], bool]  # rows, all that happened, the largest value of other rows -> can the largest of these be taken?
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,10 @@ def gradients(probs_NC: np.ndarray, features_ND: np.ndarray) -> Points:
 def whole(rows: np.ndarray) -> tuple[np.ndarray, float]:
     """Rows as whole numbers, and the power of two that 1 is worth. |x|² + |y|² - 2xy stays within the 53 bits of a float64."""
     bits = min(24, (51 - math.ceil(math.log2(max(1, rows.shape[1])))) // 2)
-    shift = bits - int(np.frexp(np.abs(rows).max(initial=0))[1])
-    return np.rint(np.ldexp(rows, shift)).astype(np.float32), 2.0**-shift
+    shift = bits - int(np.frexp(max(rows.max(initial=0), -rows.min(initial=0)))[1])
+    scaled = rows * 2.0 ** (shift // 2)  # a tenth of the time of ldexp; in two steps, for the whole of it may be more than a float32 can hold
+    scaled *= 2.0 ** (shift - shift // 2)
+    return np.rint(scaled, out=scaled).astype(np.float32, copy=False), 2.0**-shift
 
 
 def products(factor: np.ndarray, rows: Rows, others: Rows) -> np.ndarray:
@@ -69,8 +72,11 @@ def products(factor: np.ndarray, rows: Rows, others: Rows) -> np.ndarray:
 
 
 def squares(rows: np.ndarray) -> np.ndarray:
-    parts = [np.square(rows[part], dtype=np.float64).sum(axis=1) for part in parts_of(len(rows), rows.shape[1])]
-    return np.concatenate([np.empty(0), *parts])
+    found = np.empty(len(rows))
+    for part in parts_of(len(rows), CELLS // BLOCK):
+        doubles = rows[part].astype(np.float64)
+        np.einsum("ij,ij->i", doubles, doubles, out=found[part])
+    return found
 
 
 def parts_of(rows: int, width: int) -> Iterator[slice]:
@@ -105,21 +111,12 @@ def closest(points: Points, rows: Rows, others: np.ndarray, least: np.ndarray) -
     return least
 
 
-def k_center(points: Points, candidates: int, count: int) -> np.ndarray:
-    """Greedy: so many of the first `candidates` rows, each the furthest from all centres so far; the other rows are centres already. Ties to the first row."""
-
-    def brought_closer(least: np.ndarray, rows: slice, centres: np.ndarray) -> np.ndarray:
-        return closest(points, rows, centres, least)
-
-    known = list(range(candidates, len(points)))
-    return np.array(greedy(np.full(candidates, np.inf), 0, count, brought_closer, lambda row: [row], known), np.int64)
-
-
-def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Events, before: Iterable[int] = ()) -> list[int]:
+def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Events, before: Iterable[int] = (), decided: Decided | None = None) -> list[int]:
     """So many rows, each the one with the largest value, ties to the first; fewer, if no value as large as the floor is left.
 
     A row taken causes events, and `less` brings values up to date with events: they only shrink, so old ones are upper bounds. A block of rows is brought
-    up to date, with all the events that it missed at once, only when its bound is the largest of all: the picks are those of the plain greedy.
+    up to date, with all the events that it missed at once, only when its bound is the largest of all: the picks are those of the plain greedy. Where even
+    values that are up to date are bounds, `decided` says whether one can be chosen all the same, or else makes some of them smaller.
     """
     happened, chosen = list(before), list[int]()
     blocks = [slice(start, min(start + BLOCK, len(values))) for start in range(0, len(values), BLOCK)]
@@ -131,7 +128,7 @@ def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Event
         if seen[block] < len(happened):
             values[rows] = less(values[rows], rows, np.array(happened[seen[block] :]))
             seen[block] = len(happened)
-        else:
+        elif decided is None or decided(rows, happened, max((-bound for bound, _ in heap[1:3]), default=-np.inf)):
             chosen.append(rows.start + int(values[rows].argmax()))
             values[chosen[-1]] = -1
             happened.extend(events(chosen[-1]))

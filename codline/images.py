@@ -17,10 +17,11 @@ from codline.errors import DataError
 from codline.rows import Batches, Rows
 
 BATCH = 4096  # images in a record batch, at most: large enough to be quick, small enough to ingest in bounded memory
-BYTES = 16 * 2**20  # of a record batch, or one image more
+BYTES = 4 * 2**20  # of a record batch, or one image more
 LARGEST = 128  # pixels a side of an image that is stored raw
 CACHE = 2**30  # bytes of decoded images kept by an open store
-HANDFUL, SMALL = 16, 2**16  # files handed to a thread together, and their bytes, at most
+HANDFUL, SMALL = 32, 2**16  # images that are worked on together, and the bytes of their files, at most
+TINY = 2**12  # bytes of a file that no thread is asked to decode: threads would wait for each other most of the time
 HEARD = 256  # images between two notes of progress
 
 
@@ -39,7 +40,7 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    hashes: list[str]  # sha256 of every image: of its pixels where they are stored raw, else of its file
+    hashes: np.ndarray  # sha256 of every image, in hexadecimal bytes: of its pixels where they are stored raw, else of its file
     counts: np.ndarray  # of the 256 values, per channel, in the images that count
 
 
@@ -55,17 +56,19 @@ def write(path: Path, ids: np.ndarray, images: np.ndarray | Files, counted: np.n
     """
     shape = shape_of(images)
     encoded = not isinstance(images, np.ndarray) and max(shape[1:]) > LARGEST
-    layout, hashes, counts = schema(shape, encoded), [], np.zeros((shape[0], 256), np.int64)
+    layout, hashes, counts = schema(shape, encoded), np.empty(len(ids), "S64"), np.zeros((shape[0], 256), np.int64)
+    done = 0
     with tables.stream(path, layout) as writer:
         batch = Batch(writer, layout)
-        for row, (data, pixels) in enumerate(each(images)):
-            cell = data if encoded else pixels.tobytes()
-            hashes.append(hashlib.sha256(cell).hexdigest())
-            batch.add(int(ids[row]), cell)
-            if counted is not None and counted[row]:
-                counts += frequencies(pixels)
-            if advance is not None and ((row + 1) % HEARD == 0 or row + 1 == len(ids)):
-                advance(row + 1)
+        for data, pixels in portions(images):
+            for row, cell in enumerate(data if encoded else map(np.ndarray.tobytes, pixels), done):
+                hashes[row] = hashlib.sha256(cell).hexdigest()
+                batch.add(int(ids[row]), cell)
+            if counted is not None:
+                counts += frequencies(pixels[counted[done : done + len(pixels)]])
+            before, done = done, done + len(pixels)
+            if advance is not None and (before // HEARD < done // HEARD or done == len(ids)):
+                advance(done)
         batch.flush()
     return Stored(hashes, counts)
 
@@ -99,14 +102,14 @@ def shape_of(images: np.ndarray | Files) -> Shape:
     return int(channels), int(height), int(width)
 
 
-def each(images: np.ndarray | Files) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Every image: its file, empty where there is none, and its pixels. Files are read one at a time and decoded several at a time."""
+def portions(images: np.ndarray | Files) -> Iterator[tuple[list[bytes], np.ndarray]]:
+    """All images, some at a time: their files, if they are files, and their pixels. Files are read one at a time and decoded several at a time."""
     if isinstance(images, np.ndarray):
-        yield from ((b"", pixels) for pixels in images)
+        yield from (([], images[start : start + HANDFUL]) for start in range(0, len(images), HANDFUL))
         return
 
-    def opened(some: list[tuple[int, bytes]]) -> list[tuple[bytes, np.ndarray]]:
-        return [(data, decoded_of(row, data)) for row, data in some]
+    def opened(some: list[tuple[int, bytes]]) -> tuple[list[bytes], np.ndarray]:
+        return [data for _, data in some], np.stack([decoded_of(row, data) for row, data in some])
 
     def decoded_of(row: int, data: bytes) -> np.ndarray:
         try:
@@ -114,35 +117,35 @@ def each(images: np.ndarray | Files) -> Iterator[tuple[bytes, np.ndarray]]:
         except DataError as error:
             raise DataError(f"{images.name(row)}: {error}") from error
 
+    files = handfuls((row, images.read(row)) for row in range(images.count))
     with ThreadPoolExecutor(THREADS) as pool:
-        for some in ahead(pool, opened, handfuls((row, images.read(row)) for row in range(images.count))):
-            yield from some
+        yield from ahead(pool, opened, files, alone=lambda some: all(len(data) < TINY for _, data in some))
 
 
 def handfuls(files: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
     """Small files several at a time: to hand one to a thread takes as long as to decode it."""
     some: list[tuple[int, bytes]] = []
+    size = 0
     for file in files:
         some.append(file)
-        if len(some) == HANDFUL or sum(len(data) for _, data in some) >= SMALL:
+        size += len(file[1])
+        if len(some) == HANDFUL or size >= SMALL:
             yield some
-            some = []
+            some, size = [], 0
     if some:
         yield some
 
 
 def frequencies(pixels: np.ndarray) -> np.ndarray:
-    """Of the 256 values in each channel; all channels are counted at once, each from a multiple of 256 on."""
-    channels = len(pixels)
-    told_apart = pixels.reshape(channels, -1) + 256 * np.arange(channels)[:, None]
-    return np.bincount(told_apart.reshape(-1), minlength=256 * channels).reshape(channels, 256)
+    """Of the 256 values in each channel of these images."""
+    return np.stack([np.bincount(pixels[:, channel].reshape(-1), minlength=256) for channel in range(pixels.shape[1])])
 
 
 def counts(images: np.ndarray | Files, counted: np.ndarray) -> np.ndarray:
-    found = np.zeros((shape_of(images)[0], 256), np.int64)
-    for row, (_, pixels) in enumerate(each(images)):
-        if counted[row]:
-            found += frequencies(pixels)
+    found, done = np.zeros((shape_of(images)[0], 256), np.int64), 0
+    for _, pixels in portions(images):
+        found += frequencies(pixels[counted[done : done + len(pixels)]])
+        done += len(pixels)
     return found
 
 

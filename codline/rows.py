@@ -10,7 +10,7 @@ import pyarrow as pa
 from codline import tables
 from codline.errors import DataError
 
-HELD = 16 * 2**20  # bytes of a file that may be in memory before they are given back; touched again, they come from the system's cache
+HELD = 8 * 2**20  # bytes of a file that may be in memory before they are given back; touched again, they come from the system's cache
 
 
 class Batches:

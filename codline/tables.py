@@ -3,7 +3,7 @@
 import json
 import math
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,14 @@ def made(columns: list[Any], schema: pa.Schema) -> pa.Table:
 
 def write(table: pa.Table, schema: pa.Schema, path: Path) -> None:
     check(table.schema, schema, path)
-    with whole(path) as part:
-        pq.write_table(table, part, compression="zstd", write_page_checksum=True)
+    write_parts([table], table.schema, path)
+
+
+def write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
+    """A table that need not be in memory as a whole."""
+    with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd", write_page_checksum=True) as writer:
+        for table in parts:
+            writer.write_table(table)
 
 
 def read(path: Path, schema: pa.Schema, *names: str) -> pa.Table:

@@ -81,7 +81,7 @@ def score(
     kept = None if params.previous == "recomputed" else output_store.opened(previous, facts.outputs)
     first_cycle = before.cycle == "init"
     untrained = partial(card.spec.drawn, classes, shape, seeding.derive(seed, "independent"))
-    needs = strategy.needs(first_cycle) - ({"previous"} if kept else set())
+    needs = strategy.needs(first_cycle) - ({"previous"} if kept is not None else set())
     left = companion_store.read(companions)
     others = scoring.networks(needs, left, lambda: weights.load_network(earlier, classes=classes, shape=shape)[0], untrained)
     predictor = companion_store.predictor(left).to(device) if strategy.predicted else None
@@ -102,7 +102,7 @@ def score(
     view = scoring.view(params.augment, seeding.derive(seed, "view", cycle))
     networks = [each.to(device) for each in (network, *others.values())]
     with bar(f"score@{cycle}", "images", len(chosen)) as advance, output_store.writing(outputs, facts.outputs, cycle) as keep:
-        for done, one in enumerate(sight.passes(networks, ids if kept else chosen, wanted, view), 1):
+        for done, one in enumerate(sight.passes(networks, chosen if kept is None else ids, wanted, view), 1):
             keep(one.ids, one.logits[0])
             scorer.see(one)
             advance(min(done * params.batch_size, len(chosen)))

@@ -254,8 +254,8 @@ def test_the_released_code_s_statistics_are_there_to_be_chosen(name: str, mean: 
 
 
 def test_duplicates_are_test_images_that_the_pool_has_too() -> None:
-    assert duplicates(["a", "b", "b", "c"], ["b", "d", "b"]) == 2
-    assert duplicates(["a"], ["b"]) == 0
+    assert duplicates([b"a", b"b", b"b", b"c"], [b"b", b"d", b"b"]) == 2
+    assert duplicates([b"a"], [b"b"]) == 0
 
 
 def test_prepare_tells_of_test_images_that_are_in_the_pool(

@@ -72,6 +72,15 @@ def test_folders_are_classes_and_ids_follow_the_names(photos: Path) -> None:
     assert raw.images.read(3) == (photos / "cat/03.jpg").read_bytes()
 
 
+def test_names_need_not_be_utf_8(photos: Path) -> None:
+    strange = photos / "cat" / os.fsdecode(b"caf\xe9.png")
+    shutil.copy(photos / "cat" / "01.png", strange)
+    raw = loaded()
+    assert isinstance(raw.images, Encoded)
+    row = files(raw).index(os.fsdecode(b"cat/caf\xe9.png"))
+    assert raw.images.read(row) == strange.read_bytes()
+
+
 def test_the_store_takes_them_as_they_are(photos: Path, tmp_path: Path) -> None:
     raw = loaded(size=150)
     stored = images.write(tmp_path / "images.arrow", np.arange(20), raw.images)

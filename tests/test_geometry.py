@@ -9,7 +9,8 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
-from codline import geometry
+from codline import centers, geometry
+from codline.centers import k_center
 from codline.geometry import Points
 
 
@@ -51,14 +52,35 @@ def test_the_lazy_k_center_picks_what_the_plain_one_picks(
     count = data.draw(st.integers(1, candidates))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(geometry, "BLOCK", block)
-        found = geometry.k_center(points, candidates, count)
+        found = k_center(points, candidates, count)
     assert found.tolist() == plain_k_center(points.factors[0], candidates, count)
 
 
 def test_the_lazy_k_center_picks_what_the_plain_one_picks_over_many_blocks() -> None:
     rows = rows_of(0, 3 * geometry.BLOCK + 50, 64, "normal")
     candidates = len(rows) - 40
-    assert geometry.k_center(Points.of(rows), candidates, 60).tolist() == plain_k_center(Points.of(rows).factors[0], candidates, 60)
+    assert k_center(Points.of(rows), candidates, 60).tolist() == plain_k_center(Points.of(rows).factors[0], candidates, 60)
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-20, 1.0, 1e20, 1e38])
+def test_the_scale_of_features_does_not_change_picks(scale: float) -> None:
+    rows = rows_of(2, 90, 16, "normal").astype(np.float64)
+    rows /= np.abs(rows).max()
+    expected = k_center(Points.of(rows), 80, 30).tolist()
+    assert k_center(Points.of((rows * scale).astype(np.float32)), 80, 30).tolist() == expected
+
+
+def test_the_lazy_k_center_picks_what_the_plain_one_picks_where_single_precision_cannot_tell_rows_apart() -> None:
+    rows = 1 + rows_of(3, 400, 64, "normal") / 10_000  # a cloud far from zero: products lose what distances are made of
+    assert k_center(Points.of(rows), 380, 80).tolist() == plain_k_center(Points.of(rows).factors[0], 380, 80)
+
+
+def test_few_distances_are_worked_out_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+    settled = centers.Bounds.settled
+    monkeypatch.setattr(centers.Bounds, "settled", lambda self, rows, known: (counted.append(len(rows)), settled(self, rows, known))[1])
+    k_center(Points.of(rows_of(4, 5000, 64, "normal")), 4900, 100)
+    assert sum(counted) < 200
 
 
 def test_rounding_to_whole_numbers_does_not_change_picks_among_distances_that_differ() -> None:
@@ -68,7 +90,7 @@ def test_rounding_to_whole_numbers_does_not_change_picks_among_distances_that_di
     for _ in range(50):
         chosen.append(int(least.argmax()))
         least = np.minimum(least, apart[:380, chosen[-1]])
-    assert geometry.k_center(Points.of(rows.astype(np.float32)), 380, 50).tolist() == chosen
+    assert k_center(Points.of(rows.astype(np.float32)), 380, 50).tolist() == chosen
 
 
 @given(st.integers(0, 99), st.integers(1, 600), kinds)
@@ -174,7 +196,7 @@ def test_the_cover_is_that_of_the_neighbour_graph(seed: int, candidates: int, la
 def test_no_matrix_of_all_pairs_is_ever_held(work: str) -> None:
     points, rng = Points.of(rows_of(0, 8000, 4, "normal")), np.random.default_rng(0)
     works = {
-        "k_center": lambda: geometry.k_center(points, 5000, 100),
+        "k_center": lambda: k_center(points, 5000, 100),
         "seeds": lambda: geometry.seeds(points, np.ones(5000), 100, rng, range(5000, 8000)),
         "cover": lambda: geometry.cover(points, 5000, 100, 0.5, rng),
         "nearest": lambda: geometry.nearest(points, np.arange(8000), 20),

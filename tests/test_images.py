@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_images_up_to_128_pixels_are_stored_raw_and_larger_ones_as_files(tmp_pat
     assert store.shape == (3, side, side)
     assert np.array_equal(store.take(np.array([2, 0])), np.stack([pixels[2], pixels[0]]))
     contents = [photograph(row, side) for row in range(3)] if kind == "files" else [image.tobytes() for image in pixels]
-    assert stored.hashes == [hashlib.sha256(content).hexdigest() for content in contents]
+    assert stored.hashes.tolist() == [hashlib.sha256(content).hexdigest().encode() for content in contents]
 
 
 def test_an_array_is_stored_as_the_same_bytes_as_files_of_it(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_an_array_is_stored_as_the_same_bytes_as_files_of_it(tmp_path: Path) -> 
     one = images.write(tmp_path / "one", np.arange(5), pixels)
     two = images.write(tmp_path / "two", np.arange(5), photographs(5, 16))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    assert one.hashes == two.hashes
+    assert one.hashes.tolist() == two.hashes.tolist()
 
 
 @pytest.mark.parametrize("threads", [1, 5])
@@ -108,6 +109,23 @@ def test_values_are_counted_where_they_count(tmp_path: Path, side: int) -> None:
     assert std == pytest.approx((pixels / 255).std((0, 2, 3)), abs=1e-6)
     raw = Raw(photographs(4, side), np.zeros(4, np.int32), ~pool, ("a",))
     assert raw.statistics() == (mean, std)
+
+
+def test_only_files_of_some_size_are_worth_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded, threads = images.decoded, set[int]()
+    monkeypatch.setattr(images, "decoded", lambda *call: (threads.add(threading.get_ident()), decoded(*call))[1])
+    images.write(tmp_path / "images.arrow", np.arange(100), photographs(100, 16))
+    assert threads == {threading.get_ident()}
+    images.write(tmp_path / "images.arrow", np.arange(12), photographs(12))
+    assert len(threads) > 1
+
+
+def test_tiny_and_large_files_come_out_in_their_order(tmp_path: Path) -> None:
+    sides = np.random.default_rng(0).choice([9, 20, 120], 200)
+    mixed = Encoded(200, lambda row: photograph(row, sides[row]), (3, 9, 9))
+    images.write(tmp_path / "images.arrow", np.arange(200), mixed)
+    expected = np.stack([decoding.decoded(photograph(row, sides[row]), (3, 9, 9)) for row in range(200)])
+    assert np.array_equal(images.opened(tmp_path / "images.arrow").take(np.arange(200)), expected)
 
 
 def test_progress_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:

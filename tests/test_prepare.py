@@ -12,6 +12,7 @@ from PIL import Image
 
 from codline import images, params, tables
 from codline.errors import UserError
+from stages import prepare
 from tests.workspace import Workspace
 
 
@@ -32,6 +33,13 @@ def test_the_pool_holds_the_hash_of_every_image(workspace: Workspace) -> None:
     store = images.opened(workspace.path("prepare", "images"))
     for row in tables.read(workspace.path("prepare", "pool"), tables.POOL).slice(0, 50).to_pylist():
         assert row["sha256"] == hashlib.sha256(store.take(np.array([row["id"]])).tobytes()).hexdigest()
+
+
+def test_the_pool_is_the_same_however_many_of_its_rows_are_written_together(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tables.read(workspace.path("prepare", "pool"), tables.POOL)
+    monkeypatch.setattr(prepare, "ROWS", 100)
+    workspace.run("prepare")
+    assert tables.read(workspace.path("prepare", "pool"), tables.POOL).equals(table)
 
 
 def test_no_file_but_oracle_test_and_the_first_labels_knows_a_label(workspace: Workspace) -> None:

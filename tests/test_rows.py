@@ -44,7 +44,7 @@ def mappings(path: Path) -> list[range]:
 def test_chunks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
     path = tmp_path / "images.arrow"
     rows = stored(path, images.BATCH + 10)
-    assert len(rows.chunks) == 2
+    assert len(rows.chunks) > 1
     for chunk in rows.chunks:
         address = chunk.__array_interface__["data"][0]
         assert any(address in mapped and address + chunk.nbytes - 1 in mapped for mapped in mappings(path))
@@ -61,6 +61,7 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "images.arrow"
     rows = stored(path, 4000)
     everything = [np.arange(start, start + 100) for start in range(0, 4000, 100)]
+    monkeypatch.setattr("codline.rows.HELD", 1 << 30)
     first = [rows.take(ids) for ids in everything]
     assert resident(path) > 4000 * 3072 * 0.9
     monkeypatch.setattr("codline.rows.HELD", 1_000_000)
@@ -79,7 +80,7 @@ def test_iterating_hands_out_the_same_memory_every_time(tmp_path: Path) -> None:
 
 def test_opening_takes_no_memory_for_the_images(tmp_path: Path) -> None:
     path = tmp_path / "images.arrow"
-    size = stored(path, 8000).chunks[0].nbytes * 2
+    size = sum(chunk.nbytes for chunk in stored(path, 8000).chunks)
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     rows = images.opened(path)

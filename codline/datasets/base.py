@@ -1,7 +1,7 @@
 """What every dataset is: images, labels, classes, and which images are kept for testing."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -77,7 +77,8 @@ class DatasetSpec(Section):
         """`rng` draws the test split where the dataset has no official one."""
 
 
-def duplicates(pool: Iterable[str], test: Iterable[str]) -> int:
-    """How many test images are in the pool too, by the hashes of both."""
-    known = set(pool)
-    return sum(image in known for image in test)
+def duplicates(pool: Iterable[bytes], test: Collection[bytes]) -> int:
+    """How many test images are in the pool too, by the hashes of both. Only those of the test images are held, for these are few."""
+    known = set(test)
+    twice = {image for image in pool if image in known}
+    return sum(image in twice for image in test)

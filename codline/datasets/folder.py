@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from pydantic import BeforeValidator
 
 from codline import scratch
@@ -55,26 +57,34 @@ class Folder(DatasetSpec):
         sheet = Path(self.labels) if self.labels else root / "labels.csv"
         listed = self.labels is not None or sheet.is_file()
         pictures = in_sheet(root, sheet, files) if listed else in_tree(root, files, self.test if isinstance(self.test, str) else None)
+        del files
         shapes = self.usable(root, [picture.file for picture in pictures])
-        pictures = [picture for picture in pictures if picture.file in shapes]
+        pictures = [picture for picture, shape in zip(pictures, shapes, strict=True) if shape is not None]
         classes = named(root, sheet if listed else None, pictures)
         number = {name: i for i, name in enumerate(classes)}
         labels = np.array([number[picture.label] if picture.label is not None else -1 for picture in pictures], np.int32)
         is_test = self.split(root, pictures, labels, rng)
-        files, shape = [picture.file for picture in pictures], self.shape(set(shapes.values()))
-        images = Encoded(len(files), lambda row: (root / files[row]).read_bytes(), shape, lambda row: str(root / files[row]))
+        shape = self.shape({shape for shape in shapes if shape is not None})
+        names = pa.array([os.fsencode(picture.file) for picture in pictures], pa.binary())  # a third of what strings of Python's take
+
+        def place(row: int) -> Path:
+            return root / os.fsdecode(names[row].as_py())
+
+        images = Encoded(len(names), lambda row: place(row).read_bytes(), shape, lambda row: str(place(row)))
         return Raw(images, labels, is_test, classes)
 
-    def usable(self, root: Path, files: list[str]) -> dict[str, Shape]:
-        """The shape of every file that can be read. All others are refused, or skipped, together."""
-        seen: dict[str, Shape | str] = {}
-        same: dict[Shape | str, Shape | str] = {}  # a shape that most files have need not be kept for each
+    def usable(self, root: Path, files: list[str]) -> list[Shape | None]:
+        """The shape of every file, where it can be read. All others are refused, or skipped, together."""
+        shapes: list[Shape | None] = []
+        same: dict[Shape, Shape] = {}  # a shape that most files have need not be kept for each
+        broken: dict[str, str] = {}
         with bar("prepare", "files", len(files)) as advance, ThreadPoolExecutor(THREADS) as pool:
-            for done, what in enumerate(ahead(pool, looked_at, (root / file for file in files)), 1):
-                seen[files[done - 1]] = same.setdefault(what, what)
-                if done % HEARD == 0 or done == len(files):
-                    advance(done)
-        broken = {file: what for file, what in seen.items() if isinstance(what, str)}
+            for file, what in zip(files, ahead(pool, looked_at, (root / file for file in files)), strict=True):
+                shapes.append(None if isinstance(what, str) else same.setdefault(what, what))
+                if isinstance(what, str):
+                    broken[file] = what
+                if len(shapes) % HEARD == 0 or len(shapes) == len(files):
+                    advance(len(shapes))
         scratch.note("unreadable", "prepare", broken or None)
         if broken:
             sentence = f"{root}: {len(broken)} of {len(files)} images cannot be used: {several([f'{file}: {why}' for file, why in broken.items()])}"
@@ -82,7 +92,7 @@ class Folder(DatasetSpec):
             if self.unreadable == "refuse" or len(broken) == len(files):
                 raise DataError(f"{sentence}{listed}; remove or repair them, or set prepare.dataset.unreadable=skip")
             logging.warning("%s%s; they are skipped", sentence, listed)
-        return {file: what for file, what in seen.items() if not isinstance(what, str)}
+        return shapes
 
     def split(self, root: Path, pictures: list[Picture], labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         splits = sorted({picture.split for picture in pictures if picture.split})
@@ -141,29 +151,30 @@ def found(root: Path) -> list[str]:
         raise DataError(f"{root}: not found; prepare.dataset.path names it, from {Path.cwd()}")
     if not root.is_dir():
         raise DataError(f"{root}: a file; expected a folder with images (for a Parquet file: prepare.dataset={{name: parquet, ...}})")
-    return sorted(path.relative_to(root).as_posix() for path in walked(root, ()))
+    return sorted(walked(root, "", ()))
 
 
-def walked(folder: Path, above: tuple[tuple[int, int], ...]) -> Iterator[Path]:
+def walked(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Iterator[str]:
     """Files under a folder, links followed."""
     try:
-        status, paths = folder.stat(), list(folder.iterdir())
+        status, names = folder.stat(), os.listdir(folder)  # noqa: PTH208 (paths of their own would take 400 bytes each)
     except OSError as error:
         raise DataError(f"{folder}: this folder cannot be read ({os.strerror(error.errno) if error.errno else error})") from error
     here = (status.st_dev, status.st_ino)
     if here in above:
         raise DataError(f"{folder}: a link to a folder that it lies in itself, so there is no end to it; remove the link")
-    for path in paths:
-        if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where a link leads to itself)
-            yield path
-        elif not path.name.startswith("."):
-            yield from walked(path, (*above, here))
+    for name in names:
+        if not os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112 (Path.is_dir raises where a link leads to itself)
+            yield f"{prefix}{name}"
+        elif not name.startswith("."):
+            yield from walked(folder / name, f"{prefix}{name}/", (*above, here))
 
 
 def pictured(root: Path, files: list[str], listed: Collection[str] = (), sheet: Path | None = None) -> list[str]:
     """Those that are listed, or are images by their names; the rest is counted, once."""
-    images = [file for file in files if file in listed or (not hidden(file) and PurePosixPath(file).suffix.lower() in suffixes())]
-    others = set(files).difference(images, [] if sheet is None else [spelled(root, str(sheet))])
+    itself = None if sheet is None else spelled(root, str(sheet))
+    images = [file for file in files if file in listed or is_image(file)]
+    others = (file for file in files if file not in listed and file != itself and not is_image(file))
     rest = Counter("hidden" if hidden(file) else PurePosixPath(file).suffix.lower() or "without a suffix" for file in others)
     if rest:
         logging.warning("%s: %d images; ignored: %s", root, len(images), ", ".join(f"{count} {kind}" for kind, count in sorted(rest.items())))
@@ -173,21 +184,30 @@ def pictured(root: Path, files: list[str], listed: Collection[str] = (), sheet: 
     return images
 
 
+def is_image(file: str) -> bool:
+    return not hidden(file) and PurePosixPath(file).suffix.lower() in suffixes()
+
+
 def hidden(file: str) -> bool:
-    return PurePosixPath(file).name.startswith(".")
+    return file.rpartition("/")[2].startswith(".")
 
 
 def in_tree(root: Path, files: list[str], test: str | None) -> list[Picture]:
     """The first folder of a path is its class, beneath train/ and test/ if these are there; what lies in none has no label."""
-    images = [PurePosixPath(file) for file in pictured(root, files)]
-    tops = {image.parts[0] for image in images if len(image.parts) > 1}
+    images = pictured(root, files)
+    tops = {top for image in images if (top := folders(image)[0])}
     name = test or "test"
     if name not in tops or not (test or "train" in tops):
-        return [Picture(str(image), image.parts[0] if len(image.parts) > 1 else None) for image in images]
-    if len(tops) != 2 or any(len(image.parts) == 1 for image in images):
+        return [Picture(image, folders(image)[0]) for image in images]
+    if len(tops) != 2 or not all("/" in image for image in images):
         others = several(sorted(tops - {name})) if len(tops) != 2 else "images in no folder"
         raise DataError(f"{root}: found {name} and beside it {others}; expected two folders, one of them {name}, with a folder per class in each")
-    return [Picture(str(image), image.parts[1] if len(image.parts) > 2 else None, image.parts[0]) for image in images]
+    return [Picture(image, folders(image)[1], folders(image)[0]) for image in images]
+
+
+def folders(file: str) -> list[str | None]:
+    """The first two that it lies in, None where there are fewer."""
+    return [*map(sys.intern, file.split("/")[:-1]), None, None][:2]
 
 
 def in_sheet(root: Path, sheet: Path, files: list[str]) -> list[Picture]:

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat
 
+from codline.centers import k_center
 from codline.cyclic import Cyclic
 from codline.discrepancy import discrepancy
 from codline.errors import UserError
-from codline.geometry import Points, by_id, gradients, k_center, seeds
+from codline.geometry import Points, by_id, gradients, seeds
 from codline.strategies.base import Chooser, Whole
 
 

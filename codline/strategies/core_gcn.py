@@ -4,7 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from codline.geometry import Points, k_center
+from codline.centers import k_center
+from codline.geometry import Points
 from codline.strategies.base import Whole
 from codline.strategies.learners import GraphLearner
 

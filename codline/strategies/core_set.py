@@ -4,7 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from codline.geometry import Points, by_id, k_center
+from codline.centers import k_center
+from codline.geometry import Points, by_id
 from codline.strategies.base import Chooser, Whole
 
 

@@ -16,7 +16,7 @@ from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
 from codline.errors import DataError
 from codline.families import members
-from codline.images import each
+from codline.images import portions
 from tests import official
 from tests.families import spelled, variants
 
@@ -64,7 +64,7 @@ def in_parquet(folder: Path) -> Parquet:
 def loaded(spec: DatasetSpec, seed: int = 0) -> Raw:
     """Decoded, where it gives files."""
     raw = spec.load(np.random.default_rng(seed))
-    return raw if isinstance(raw.images, np.ndarray) else dataclasses.replace(raw, images=np.stack([pixels for _, pixels in each(raw.images)]))
+    return raw if isinstance(raw.images, np.ndarray) else dataclasses.replace(raw, images=np.concatenate([pixels for _, pixels in portions(raw.images)]))
 
 
 def numbers(raw: Raw) -> np.ndarray:
