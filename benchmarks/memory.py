@@ -1,16 +1,19 @@
-"""Peak memory and time of the score stage for pools of growing size, each in a process of its own: python -m benchmarks.memory"""
+"""Peak memory and time of prepare and score for pools of growing size, each in a process of its own: python -m benchmarks.memory"""
 
 import stages  # noqa: F401  isort: skip (tells numpy its instructions before it is imported)
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
+from PIL import Image
 
 from benchmarks.campaigns import Plan, prepared, silent
-from benchmarks.harness import Apart, Measured, apart, parser, told
+from benchmarks.harness import Apart, Measured, apart, parser, told_each
 from codline.models.small_cnn import SmallCnn
-from tests.workspace import Workspace
+from tests.workspace import Workspace, created
 
 SHAPE = (1, 16, 16)
 
@@ -27,27 +30,50 @@ def scored(count: int) -> Apart:
         return apart(score, str(workspace.root))
 
 
+def prepare(folder: str) -> None:
+    with contextlib.chdir(folder), silent():
+        Workspace(Path(folder)).run("prepare")
+
+
+def ingested(count: int) -> Apart:
+    """From a folder of small PNG files, one in a class's folder after the other."""
+    pixels = np.random.default_rng(0).integers(0, 256, (1000, 9, 9, 3), np.uint8).repeat(4, axis=1).repeat(4, axis=2)
+    with TemporaryDirectory(prefix="codline-benchmark-") as folder, contextlib.chdir(folder):
+        for row in range(count):
+            file = Path(folder, "photos", f"class {row % 10}", f"{row:07}.png")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels[row % 1000]).save(file, compress_level=1)
+        workspace = created(Path(folder))
+        workspace.change(**{"prepare.dataset": {"name": "folder", "path": "photos", "test": 0.1}, "prepare.start": 0.1})
+        return apart(prepare, folder)
+
+
 def grown(counts: list[int], values: list[float]) -> float:
     """The slope of a straight line through them."""
     return float(np.polyfit(counts, values, 1)[0])
 
 
-def row(count: int, one: Apart, first: Apart) -> Measured:
-    mapped = f"{one.own / 1e6:,.0f} MB of it without mapped files, {one.own / first.own:.2f} x the first"
-    return Measured(f"score, {count:,} images 16x16", "score stage", one.seconds, one.seconds / first.seconds, one.resident, mapped)
+def measured(title: str, act: Callable[[int], Apart], counts: list[int]) -> list[Measured]:
+    found = {count: act(count) for count in counts}
+    first = found[counts[0]]
+    seconds, kept = (grown(counts, [getattr(one, name) for one in found.values()]) for name in ("seconds", "own"))
+    rows = [
+        Measured(
+            f"{title}, {count:,} images", "", one.seconds, one.seconds / first.seconds, one.resident, f"peak {one.resident / first.resident:.2f} x the first"
+        )
+        for count, one in found.items()
+    ]
+    return [*rows, Measured(title, "every image more", note=f"{1e6 * seconds:.1f} microseconds, {kept:.0f} bytes of its own")]
 
 
 def main(words: list[str] | None = None) -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--million", action="store_true", help="also a pool of 1,000,000: some minutes, 1 GB of disk")
+    arguments.add_argument("--large", action="store_true", help="also score a pool of 1,000,000 and prepare a folder of 100,000: some minutes, 2 GB of disk")
     asked = arguments.parse_args(words)
-    counts = [200, 2_000] if asked.quick else [10_000, 100_000, *[1_000_000] * asked.million]
-    found = {count: scored(count) for count in counts}
-    rows = [row(count, one, found[counts[0]]) for count, one in found.items()]
-    seconds = grown(counts, [one.seconds for one in found.values()])
-    kept = grown(counts, [one.own for one in found.values()])
-    slope = f"{1e6 * seconds:.1f} microseconds and {kept:.0f} bytes of its own for every image more"
-    told(f"Scoring a growing pool, by the clock: {slope}", rows, asked.json)
+    pools = [200, 2_000] if asked.quick else [10_000, 100_000, *[1_000_000] * asked.large]
+    folders = [20, 200] if asked.quick else [1_000, 10_000, *[100_000] * asked.large]
+    works = [("prepare, PNG files 36x36", ingested, folders), ("score, 16x16", scored, pools)]
+    told_each("Growing pools: seconds on the clock, resident memory", (measured(*work) for work in works), asked.json)
 
 
 if __name__ == "__main__":

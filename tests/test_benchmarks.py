@@ -32,23 +32,27 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[di
     return of
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "orchestration"])  # tests/flows/test_orchestration.py has a campaign for it
 def test_every_benchmark_runs(name: str, figures: Any) -> None:
     assert figures(name)
 
 
+@pytest.mark.slow
 def test_the_time_table_has_every_strategy_of_ours_and_cod_is_its_measure(figures: Any) -> None:
     rows = {row["contender"]: row for row in figures("sampling_time")}
     assert set(rows) == {kind.model_fields["name"].default for kind in get_args(get_args(AnyStrategy)[0])} - set(sampling_time.ABSENT)
     assert rows["cod"]["ratio"] == 1
 
 
+@pytest.mark.slow
 def test_k_center_picks_what_the_plain_greedy_picks(figures: Any) -> None:
     rows = [row for row in figures("selection") if row["case"].startswith("k-center") and "seconds" in row]
     assert {row["contender"] for row in rows} >= {"codline", "plain greedy"}
     assert {row["note"] for row in rows} == {"identical picks"}
 
 
+@pytest.mark.slow
 def test_every_way_to_take_the_top_finds_the_same(figures: Any) -> None:
     rows = [row for row in figures("selection") if row["case"].startswith("top")]
     assert len(rows) == 4

@@ -64,10 +64,6 @@ def start_over(root: Path) -> None:
         shutil.rmtree(root / name, ignore_errors=True)
 
 
-def test_a_campaign_killed_twice_ends_with_the_same_bytes(alone: Project, finished: Project, warm: dict[str, str]) -> None:
-    check(alone, finished, 2, warm)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_campaign_killed_twenty_times_ends_with_the_same_bytes(alone: Project, finished: Project, warm: dict[str, str]) -> None:
