@@ -69,9 +69,15 @@ def passes(seen: Seen) -> dict[str, Contender]:
     network, size = seen.network("model"), seen.plan.batch_size
     raw = torch.from_numpy(seen.pixels)
     ready = seen.normalize(raw)
+
+    def half() -> list[torch.Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            return forward(network, ready, size)
+
     return {
         "bare forward, floats in memory": lambda: forward(network, ready, size),
         "bare forward, bytes in memory": lambda: forward(network, raw, size, seen.normalize),
+        "bare forward, bfloat16 (autocast)": half,
         "score stage, COD": lambda: seen.workspace.run("score", "c2"),
     }
 

@@ -35,6 +35,8 @@ def configure(compute: Compute) -> torch.device:
     torch.set_deterministic_debug_mode("error" if compute.deterministic else "default")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a tenth of a step, for tensors that nothing reads before they are written
     torch.backends.cudnn.benchmark = not compute.deterministic
+    # GPUs that can would multiply with ten bits of the mantissa: quick, and other bits than those of a GPU that cannot.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not compute.deterministic
     keep_freed_memory()
     return device(compute.device)
 

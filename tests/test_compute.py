@@ -28,10 +28,14 @@ def test_threads_and_determinism_are_set(monkeypatch: pytest.MonkeyPatch) -> Non
         compute.configure(Compute(device="cpu", threads=2, deterministic=False))
         assert torch.get_num_threads() == 2
         assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.backends.cuda.matmul.allow_tf32
+        assert torch.backends.cudnn.allow_tf32
     finally:
         compute.configure(Compute(device="cpu"))
     assert torch.get_num_threads() == 1
     assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
 
 
 def test_the_fingerprint_names_what_bits_depend_on_and_nothing_private() -> None:

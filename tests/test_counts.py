@@ -1,0 +1,119 @@
+"""What work takes, counted instead of timed: images through a network, images read, bytes held, tables opened."""
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from codline import images, tables
+from codline.inference import Normalize, Wanted, passes
+from codline.labels import unlabeled
+from codline.models.base import Network
+from codline.models.small_cnn import SmallCnn
+from codline.rows import Batches, Rows
+from codline.training import fit
+from tests.test_training import EPOCHS, examples, network, recipe
+from tests.workspace import Workspace
+
+
+@contextmanager
+def forwarded() -> Iterator[Counter[int]]:
+    """{network: images that went through its body}."""
+    seen: Counter[int] = Counter()
+    plain = Network.__init__
+
+    def counting(self: Network, body: nn.Module, *others: Any, **named: Any) -> None:
+        plain(self, body, *others, **named)
+        body.register_forward_pre_hook(lambda _, inputs: seen.update({id(body): len(inputs[0])}))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Network, "__init__", counting)
+        yield seen
+
+
+def eights(count: int) -> int:
+    """Batches are filled up to a multiple of eight images."""
+    return -(-count // 8) * 8
+
+
+def waiting(workspace: Workspace) -> int:
+    return len(unlabeled(workspace.path("score", "pool", "c2"), workspace.path("score", "labeled", "c2")))
+
+
+@pytest.mark.parametrize(
+    ("name", "besides"),
+    [("cod", 0), ("random", 0), ("entropy", 0), ("margin", 0), ("mc_dropout", 1), ("bald", 1)],  # one image, to see how many features there are
+)
+def test_scoring_takes_every_image_through_one_network_once(workspace: Workspace, name: str, besides: int) -> None:
+    workspace.change(**{"score.strategy": {"name": name}, "score.batch_size": 64})
+    with forwarded() as seen:
+        workspace.run("score", "c2")
+    assert sorted(seen.values()) == [eights(waiting(workspace)) + besides]
+
+
+def test_scoring_without_kept_outputs_takes_two(workspace: Workspace) -> None:
+    workspace.change(**{"score.previous": "recomputed", "score.batch_size": 64})
+    with forwarded() as seen:
+        workspace.run("score", "c2")
+    assert sorted(seen.values()) == [eights(waiting(workspace))] * 2
+
+
+def test_choosing_whole_queries_takes_labeled_images_through_the_network_besides(workspace: Workspace) -> None:
+    workspace.change(**{"score.strategy": {"name": "core_set"}, "score.batch_size": 64})
+    with forwarded() as seen:
+        workspace.run("score", "c2")
+    known = tables.count(workspace.path("score", "labeled", "c2"), tables.LABELED)
+    assert sorted(seen.values()) == [eights(waiting(workspace)) + eights(known)]
+
+
+def test_scoring_reads_every_image_and_every_kept_output_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Counter[str] = Counter()
+    touched = Batches.touched
+    monkeypatch.setattr(Rows, "touched", lambda self, size: (read.update({self.path.name: size}), touched(self, size))[1])
+    workspace.run("score", "c2")
+    count = waiting(workspace)
+    assert read == {"images.arrow": count * 64, "outputs.arrow": count * 10 * 4}
+
+
+@pytest.mark.parametrize(("objective", "factor"), [("none", 1), ("ema", 3)])
+def test_training_takes_a_batch_through_the_network_once_and_through_the_average_once(objective: str, factor: int) -> None:
+    """With the unsupervised loss: labelled images, as many unlabelled ones, and these through the average too."""
+    with forwarded() as seen:
+        net, some = network(), examples()
+        fit(net, some, recipe(objective), seed=0, resume=None, on_epoch=lambda _: None)
+    batches = (8, 8, 9)  # of 25 images: one alone joins its neighbours
+    assert sum(seen.values()) == EPOCHS * (sum(batches) + (factor - 1) * 8 * len(batches))
+
+
+def peak(act: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        act()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pass_holds_a_batch_and_not_the_pool(tmp_path: Path) -> None:
+    count, ids, normalize = 4000, np.arange(4000), Normalize([0.5], [0.2], torch.device("cpu"))
+    images.write(tmp_path / "images.arrow", ids, np.zeros((count, 1, 8, 8), np.uint8))
+    store, net = images.opened(tmp_path / "images.arrow"), SmallCnn(width=4).initial(10, (1, 8, 8), 0)
+
+    def seen(some: int) -> None:
+        for _ in passes([net], store.take, ids[:some], normalize, 100, Wanted()):
+            pass
+
+    seen(200)
+    assert peak(lambda: seen(count)) < 1.2 * peak(lambda: seen(400))
+
+
+def test_taking_the_top_reads_no_outputs(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rows, "touched", lambda self, size: pytest.fail(f"read {size} bytes of {self.path}"))
+    workspace.run("select", "c2")
