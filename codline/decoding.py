@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 def decoded(data: bytes, shape: Shape) -> np.ndarray:
-    """uint8 of this shape: as large as covers it, then cut to it around the centre."""
+    """uint8 of this shape, to be read, not written: as large as covers it, then cut to it around the centre."""
     channels, height, width = shape
     with readable(), opened(data) as file:
         file.draft(None, (COARSE * max(height, width),) * 2)
@@ -35,7 +35,7 @@ def decoded(data: bytes, shape: Shape) -> np.ndarray:
         plain = image if image.mode == mode else image.convert(mode)
         fitting = plain if plain.size == (width, height) else ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
         pixels = np.asarray(fitting)
-    return np.ascontiguousarray(pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
 def inspected(data: bytes) -> Shape:

@@ -40,7 +40,7 @@ def save_network(path: Path, network: Network, card: Card) -> None:
 
 def load_network(path: Path, *, classes: int, shape: tuple[int, ...]) -> tuple[Network, Card]:
     card = read_card(path, classes=classes, shape=shape)
-    network = card.spec.drawn(classes, shape, seed=0)
+    network = card.spec.hollow(classes, shape)
     try:
         network.load_state_dict(read_tensors(path)[0])
     except RuntimeError as error:

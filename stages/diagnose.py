@@ -68,7 +68,7 @@ def diagnose(
     steep = gradients.mean_squared_norm(network.to(device), take, drawn, normalize) if facts.task == "classification" else None
     tod = {}
     for steps in companion_store.snapshots(beside):
-        other = companion_store.filled(card.spec.drawn(card.classes, card.shape, 0), steps, beside).to(device)
+        other = companion_store.filled(card.spec.hollow(card.classes, card.shape), steps, beside).to(device)
         passed = partial(inference.logits, other, take, normalize=normalize, batch_size=params.batch_size, thin=True)
         tod[str(steps)] = hindsight.captured_by(passed, seen, ours)
     foretold = evidence.foretold(wanted, seen.losses, ids, seeding.stream(seed, "diagnose", cycle), params.bootstrap, params.buckets)

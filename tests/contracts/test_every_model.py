@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from codline import tasks, weights
 from codline.families import members
-from codline.models.base import ModelSpec, Network
+from codline.models.base import ModelSpec, Network, Undrawn
 from tests.families import spelled, variants
 
 CLASSES, SHAPE = 5, (1, 8, 8)
@@ -149,6 +149,17 @@ def test_a_model_comes_back_from_its_file_as_it_was(spec: ModelSpec, tmp_path: P
     assert read.spec == spec
     assert torch.equal(loaded.eval()(images()), network.eval()(images()))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@each_model
+def test_nothing_is_drawn_for_weights_that_are_read_from_a_file(spec: ModelSpec) -> None:
+    with torch.random.fork_rng(), Undrawn():
+        before = torch.get_rng_state()
+        network = spec.build(CLASSES, SHAPE)
+        assert torch.equal(torch.get_rng_state(), before)
+    assert {name: value.shape for name, value in network.state_dict().items()} == {
+        name: value.shape for name, value in spec.hollow(CLASSES, SHAPE).state_dict().items()
+    }
 
 
 @each_model
