@@ -30,8 +30,9 @@ test-fast: setup ## the tests that take seconds
 test-slow: setup ## only the long tests: twenty kills at random instants and the like
 	@pytest -m slow
 
-bench: setup ## speed beside other ways of doing the same, as ratios: a table each, 15 minutes
+bench: setup ## speed beside other ways of doing the same, as ratios: tables, also in docs/performance.md; 15 minutes
 	@for each in $(BENCHMARKS); do python -m benchmarks.$$each --json benchmarks/results/$$each.json || exit 1; done
+	@python -m benchmarks.page
 
 lint: setup ## ruff, mypy --strict, import-linter
 	@ruff check . && ruff format --check . && mypy && lint-imports

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from benchmarks import harness, sampling_time
+from benchmarks import harness, page, sampling_time
 from codline.strategies import AnyStrategy
 from tests.workspace import REPOSITORY
 
@@ -78,6 +78,19 @@ def test_memory_is_seen_at_its_peak() -> None:
     peak = harness.arrays_peak(lambda: np.ones(10_000_000).sum())
     assert peak is not None
     assert 80e6 <= peak < 81e6
+
+
+def test_the_page_shows_what_was_found_and_keeps_what_people_wrote() -> None:
+    rows = [
+        {"case": "a", "contender": "ours", "seconds": 1.0, "ratio": 1.0},
+        {"case": "a", "contender": "theirs", "seconds": 2.5, "ratio": 2.5, "note": "one run"},
+    ]
+    once = page.written(f"# Speed\n\n{page.BEGIN}\nold\n{page.END}\n\n## Past it\n", [{"title": "All", "figures": rows}])
+    assert once.startswith("# Speed\n\n")
+    assert once.endswith(f"{page.END}\n\n## Past it\n")
+    assert "old" not in once
+    assert "| a | ours | 1.000 | 1.00 |  |\n|  | theirs | 2.500 | 2.50 | one run |" in once
+    assert page.written(once, [{"title": "All", "figures": rows}]) == once
 
 
 def test_make_bench_runs_every_benchmark() -> None:
