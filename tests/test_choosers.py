@@ -1,6 +1,7 @@
 """Each strategy that chooses whole queries, on a pool small enough to know the answer."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -163,15 +164,18 @@ def test_cod_diverse_spreads_what_cod_wants_most() -> None:
     assert chosen(CodDiverse(form="k_center", pool_factor=1.0, beyond_labeled=False), pool, 2) == [1, 4]
 
 
-def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance() -> None:
-    """The first is that of the largest COD x length; of the others, (COD) x (squared distance of the outer products) is the chance."""
+@pytest.mark.parametrize("form", ["gradients", "unsure"])
+def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance(form: Literal["gradients", "unsure"]) -> None:
+    """The first is that of the largest weight x length; of the others, weight x squared distance of the outer products is the chance."""
     now, before = [[0.6, 0.4], [0.6, 0.4], [0.3, 0.7], [0.9, 0.1]], [[0.1, 0.9], [0.6, 0.4], [0.5, 0.5], [0.8, 0.2]]
     pool = whole_of([[9.0, 0], [0, 5], [0, 3], [2, 1]], now=now, before=before)
     probs, features, other = np.array(now), pool.features_ND, np.array(before)
     steps = probs - np.eye(2)[probs.argmax(1)]
     outer = (steps[:, :, None] * features[:, None, :]).reshape(4, -1)
-    chances = np.linalg.norm(probs - other, axis=1) * np.square(outer - outer[0]).sum(1)
-    strategy = CodDiverse(form="gradients")
+    moved = np.linalg.norm(probs - other, axis=1)
+    weights = moved if form == "gradients" else np.sqrt(moved) * (1 - np.abs(probs[:, 0] - probs[:, 1]))
+    chances = weights * np.square(outer - outer[0]).sum(1)
+    strategy = CodDiverse(form=form)
     drawn = [chosen(strategy, pool, 2, seed) for seed in range(2000)]
     assert {query[0] for query in drawn} == {0}
     found = np.bincount([query[1] for query in drawn], minlength=4)
@@ -180,14 +184,14 @@ def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance() -> None
 
 
 def test_gradients_are_not_for_pixels() -> None:
-    for strategy in (CodDiverse(form="gradients"), Badge()):
+    for strategy in (CodDiverse(form="gradients"), CodDiverse(form="unsure"), Badge()):
         strategy.suited("classification")
         with pytest.raises(UserError, match="which is not defined for segmentation"):
             strategy.suited("segmentation")
     CodDiverse(form="k_center").suited("segmentation")
 
 
-@pytest.mark.parametrize("form", ["gradients", "seeding", "k_center"])
+@pytest.mark.parametrize("form", ["unsure", "gradients", "seeding", "k_center"])
 def test_cod_diverse_takes_its_first_cycle_as_cod_does(form: str) -> None:
     pool = whole_of([[1.0], [1.0], [1.0]], [[0.0]], [SURE, TORN, SURE], [TORN, TORN, TORN], first_cycle=True)
     assert chosen(CodDiverse.model_validate({"form": form, "pool_factor": 1.0}), pool, 1) == [1]

@@ -14,9 +14,11 @@ from codline.strategies.base import Chooser, Whole
 
 
 class CodDiverse(Cyclic, Chooser):
-    """Three forms:
+    """Four forms:
 
-    gradients: k-means++ draws, in proportion to COD^`power` x squared distance of the gradients at the last layer, as BADGE sees them.
+    unsure: k-means++ draws, in proportion to COD^`power` x (1 - margin of the two likeliest classes) x squared distance of the gradients at the last layer,
+    as BADGE sees them.
+    gradients: the same without the margin.
     seeding: the same with the distance of the features; with `beyond_labeled`, to the labelled images, too.
     k_center: of the budget x `pool_factor` images that COD wants most, those whose features are furthest from each other (and from the labelled ones).
 
@@ -25,21 +27,21 @@ class CodDiverse(Cyclic, Chooser):
     """
 
     name: Literal["cod_diverse"] = "cod_diverse"
-    form: Literal["gradients", "seeding", "k_center"] = "gradients"
-    power: PositiveFloat = 1.0
+    form: Literal["unsure", "gradients", "seeding", "k_center"] = "unsure"
+    power: PositiveFloat | None = None  # left out: 0.5 of unsure, 1 of the others
     pool_factor: Annotated[float, Field(ge=1)] = 3.0
     beyond_labeled: bool = True
 
     def suited(self, task: str) -> None:
         """A gradient has no meaning for the mean over the pixels."""
-        if task == "segmentation" and self.form == "gradients":
-            raise UserError("params.yaml: score.strategy.form: found 'gradients', which is not defined for segmentation; expected 'seeding' or 'k_center'")
+        if task == "segmentation" and self.form in ("unsure", "gradients"):
+            raise UserError(f"params.yaml: score.strategy.form: found {self.form!r}, which is not defined for segmentation; expected 'seeding' or 'k_center'")
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
         scores, features = self.cod(pool, rng), by_id(pool.ids, pool.features_ND)
         labeled = by_id(pool.known.ids, pool.known.features_MD)
         centres = labeled if self.beyond_labeled else labeled[:0]
-        if self.form == "gradients":
+        if self.form in ("unsure", "gradients"):
             rows = self.by_gradients(scores, by_id(pool.ids, pool.outputs.probs_NC, "outputs"), features, budget, rng)
         elif self.form == "seeding":
             rows = self.by_seeding(scores, features, centres, budget, rng)
@@ -57,11 +59,14 @@ class CodDiverse(Cyclic, Chooser):
 
     def weights(self, scores: np.ndarray) -> np.ndarray:
         weights = scores - min(0.0, scores.min())
-        weighed: np.ndarray = (weights / (weights.max() or 1.0)) ** self.power
+        weighed: np.ndarray = (weights / (weights.max() or 1.0)) ** (self.power or (0.5 if self.form == "unsure" else 1.0))
         return weighed
 
     def by_gradients(self, scores: np.ndarray, probs: np.ndarray, features: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
         points, weights = gradients(probs, features), self.weights(scores)
+        if self.form == "unsure":
+            second, first = np.partition(probs, -2, axis=1)[:, -2:].T
+            weights = weights * (1 - (first - second))
         start = [int((points.lengths * weights).argmax())]
         return np.array([*start, *seeds(points, weights, budget - 1, rng, start)])
 
