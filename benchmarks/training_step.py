@@ -2,6 +2,8 @@
 
 import stages  # noqa: F401  isort: skip (tells numpy its instructions before it is imported)
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch.nn import functional
@@ -22,11 +24,12 @@ from codline.params import Compute
 from codline.training import Examples, Recipe, fit
 
 CLASSES, RATE = 10, 0.01
+Seen = tuple[torch.Tensor, torch.Tensor]  # images, what is wanted of them
 CASES: dict[str, tuple[ModelSpec, tuple[int, int, int], int, int]] = {  # model, shape, batch, steps
     "small_cnn, 28x28": (SmallCnn(width=16), (1, 28, 28), 64, 12),
     "resnet18, 32x32": (ResNet18(), (3, 32, 32), 32, 2),
-    "small_unet, 64x96": (SmallUnet(width=8), (3, 64, 96), 8, 8),
-    "drn_d_22, 96x96": (DrnD22(), (3, 96, 96), 2, 2),
+    "small_unet, 64x96": (SmallUnet(width=8), (3, 64, 96), 8, 16),
+    "drn_d_22, 96x96": (DrnD22(), (3, 96, 96), 2, 6),
 }
 
 
@@ -57,22 +60,38 @@ def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: 
     network = spec.drawn(CLASSES, shape, 0)
     ready = normalize(torch.from_numpy(pixels))
     targets = torch.from_numpy(labels.astype(np.int64))
+    raw, generator, augment = torch.from_numpy(pixels), torch.Generator().manual_seed(0), recipe(batch, semi).augment
+
+    def moved(rows: slice, labeled: bool) -> Seen:
+        if not labeled:
+            return normalize(augment(raw[count:][rows], generator)), targets[rows]
+        if dense:
+            images, wanted = augment.pair(raw[rows], torch.from_numpy(labels[rows]), generator)
+            return normalize(images), wanted.long()
+        return normalize(augment(raw[rows], generator)), targets[rows]
+
+    def still(rows: slice, labeled: bool) -> Seen:
+        return ready[0 if labeled else count :][rows], targets[rows]
+
     return {
-        "bare torch loop": lambda: bare(network, ready, targets, batch, semi),
+        "bare torch loop": lambda: bare(network, moved, count, batch, semi),
+        "bare torch loop, floats ready": lambda: bare(
+            network, lambda rows, labeled: (ready[0 if labeled else count :][rows], targets[rows]), count, batch, semi
+        ),
         "fit()": lambda: fit(network, examples, recipe(batch, semi), seed=0, resume=None, on_epoch=lambda _: None),
     }
 
 
-def bare(network: Network, images: torch.Tensor, targets: torch.Tensor, batch: int, semi: bool) -> None:
-    """Images are ready in memory: what fit() spends on fetching, augmenting and bookkeeping is all on its side."""
+def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, batch: int, semi: bool) -> None:
+    """Bytes in memory are cropped, flipped and standardised as in fit(), or floats are there from the start: then all of that is on fit()'s side."""
     network.train()
     optimizer = torch.optim.SGD(network.parameters(), RATE, 0.9, weight_decay=5e-4)
     average = torch.optim.swa_utils.AveragedModel(network, avg_fn=lambda mean, now, _: torch.lerp(now, mean, 0.999)) if semi else None
-    for start in range(0, len(targets), batch):
-        rows = slice(start, start + batch)
-        loss = tasks.loss(network(images[rows]), targets[rows])
+    for start in range(0, count, batch):
+        images, wanted = seen(slice(start, start + batch), True)
+        loss = tasks.loss(network(images), wanted)
         if average is not None:
-            unlabeled = images[len(targets) :][rows]
+            unlabeled, _ = seen(slice(start, start + batch), False)
             with torch.no_grad():
                 theirs = average(unlabeled).softmax(1)
             loss = loss + 0.05 * functional.mse_loss(network(unlabeled).softmax(1), theirs)
@@ -84,7 +103,7 @@ def bare(network: Network, images: torch.Tensor, targets: torch.Tensor, batch: i
 
 
 def main(words: list[str] | None = None) -> None:
-    asked = parser(__doc__).parse_args(words)
+    asked = parser(__doc__, rounds=3).parse_args(words)
     configure(Compute(device="cpu"))
     cases = {
         f"{case}, {'semi-supervised' if semi else 'supervised'}": contenders(*setting, semi)
