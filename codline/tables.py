@@ -95,8 +95,8 @@ def count(path: Path, schema: pa.Schema) -> int:
 
 
 def stretches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows, some at a time, so that memory does not grow with the file."""
-    with opened(path), pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
+    """The rows, some at a time, so that memory does not grow with the file: neither mapped, nor read ahead."""
+    with opened(path), pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
         check(file.schema_arrow, schema, path)
         for batch in file.iter_batches(STRETCH):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
