@@ -54,7 +54,7 @@ def last_cycle(project: Project, cycle: str) -> Cycle:
     """From Prefect's own records, and the stages' notes."""
     home = Path(project.environment.get("PREFECT_HOME") or project.root / ".prefect")
     with contextlib.closing(sqlite3.connect(home / "prefect.db")) as database:
-        tasks = database.execute("select name, start_time, end_time from task_run where name like ?", (f"%@{cycle}",)).fetchall()
+        tasks = database.execute("select name, start_time, end_time from task_run where name like ? order by start_time", (f"%@{cycle}",)).fetchall()
         flows = database.execute("select start_time, end_time from flow_run where name = ? order by start_time", (cycle,)).fetchall()
     spent = {name.partition("@")[0]: lasted(began, ended) for name, began, ended in tasks}
     notes = {stage: json.loads((project.root / ".codline" / "seconds" / f"{stage}@{cycle}.json").read_text())["seconds"] for stage in ORDER}
