@@ -25,17 +25,17 @@ from codline.training import Examples, Recipe, fit
 
 CLASSES, RATE = 10, 0.01
 Seen = tuple[torch.Tensor, torch.Tensor]  # images, what is wanted of them
-CASES: dict[str, tuple[ModelSpec, tuple[int, int, int], int, int]] = {  # model, shape, batch, steps
-    "small_cnn, 28x28": (SmallCnn(width=16), (1, 28, 28), 64, 12),
-    "resnet18, 32x32": (ResNet18(), (3, 32, 32), 32, 2),
-    "small_unet, 64x96": (SmallUnet(width=8), (3, 64, 96), 8, 16),
-    "drn_d_22, 96x96": (DrnD22(), (3, 96, 96), 2, 6),
+CASES: dict[str, tuple[ModelSpec, tuple[int, int, int], int, int, int]] = {  # model, shape, batch, steps, epochs
+    "small_cnn, 28x28": (SmallCnn(width=16), (1, 28, 28), 64, 12, 1),
+    "resnet18, 32x32": (ResNet18(), (3, 32, 32), 32, 2, 1),
+    "small_unet, 64x96": (SmallUnet(width=8), (3, 64, 96), 8, 8, 4),  # of many epochs only the first decodes masks
+    "drn_d_22, 64x64": (DrnD22(), (3, 64, 64), 2, 16, 1),
 }
 
 
-def recipe(batch: int, semi: bool) -> Recipe:
+def recipe(batch: int, epochs: int, semi: bool) -> Recipe:
     return Recipe(
-        epochs=1,
+        epochs=epochs,
         batch_size=batch,
         learning_rate=RATE,
         momentum=0.9,
@@ -48,19 +48,21 @@ def recipe(batch: int, semi: bool) -> Recipe:
     )
 
 
-def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: int, semi: bool) -> dict[str, Contender]:
+def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: int, epochs: int, semi: bool) -> dict[str, Contender]:
     rng = np.random.default_rng(0)
     count = batch * steps
     pixels = rng.integers(0, 256, (2 * count, *shape), np.uint8)
     dense = spec.task == "segmentation"
-    labels = rng.integers(0, CLASSES, (count, *shape[1:]) if dense else (count,), np.uint8)
+    labels = rng.integers(0, CLASSES, (count, shape[1] // 8, shape[2] // 8) if dense else (count,), np.uint8)
+    labels = labels.repeat(8, axis=1).repeat(8, axis=2) if dense else labels
     kept = np.array([masks.encoded(one) for one in labels], object) if dense else labels.astype(np.int32)
     normalize = Normalize([0.5] * shape[0], [0.25] * shape[0], torch.device("cpu"))
     examples = Examples(pixels.__getitem__, np.arange(count), kept, np.arange(count, 2 * count), normalize)
     network = spec.drawn(CLASSES, shape, 0)
     ready = normalize(torch.from_numpy(pixels))
     targets = torch.from_numpy(labels.astype(np.int64))
-    raw, generator, augment = torch.from_numpy(pixels), torch.Generator().manual_seed(0), recipe(batch, semi).augment
+    raw, generator, planned = torch.from_numpy(pixels), torch.Generator().manual_seed(0), recipe(batch, epochs, semi)
+    augment = planned.augment
 
     def moved(rows: slice, labeled: bool) -> Seen:
         if not labeled:
@@ -74,20 +76,19 @@ def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: 
         return ready[0 if labeled else count :][rows], targets[rows]
 
     return {
-        "bare torch loop": lambda: bare(network, moved, count, batch, semi),
-        "bare torch loop, floats ready": lambda: bare(
-            network, lambda rows, labeled: (ready[0 if labeled else count :][rows], targets[rows]), count, batch, semi
-        ),
-        "fit()": lambda: fit(network, examples, recipe(batch, semi), seed=0, resume=None, on_epoch=lambda _: None),
+        "bare torch loop": lambda: bare(network, moved, count, planned),
+        "bare torch loop, floats ready": lambda: bare(network, still, count, planned),
+        "fit()": lambda: fit(network, examples, planned, seed=0, resume=None, on_epoch=lambda _: None),
     }
 
 
-def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, batch: int, semi: bool) -> None:
+def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, planned: Recipe) -> None:
     """Bytes in memory are cropped, flipped and standardised as in fit(), or floats are there from the start: then all of that is on fit()'s side."""
     network.train()
+    batch, semi = planned.batch_size, isinstance(planned.objective, Ema)
     optimizer = torch.optim.SGD(network.parameters(), RATE, 0.9, weight_decay=5e-4)
     average = torch.optim.swa_utils.AveragedModel(network, avg_fn=lambda mean, now, _: torch.lerp(now, mean, 0.999)) if semi else None
-    for start in range(0, count, batch):
+    for start in [*range(0, count, batch)] * planned.epochs:
         images, wanted = seen(slice(start, start + batch), True)
         loss = tasks.loss(network(images), wanted)
         if average is not None:

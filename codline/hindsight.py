@@ -37,7 +37,7 @@ def looked_back(ids: np.ndarray, truth: np.ndarray, ours: Rows, before: Rows, cl
 
 def of_chunk(ids: np.ndarray, truth: np.ndarray, ours: Rows, before: Rows, classes: int) -> dict[str, np.ndarray]:
     logits, wanted = ours.take(ids), kept_targets(truth)
-    probs, kept, moved = softmax(logits), np.isin(ids, before.ids), np.full(len(ids), np.nan)
+    probs, kept, moved = softmax(logits), before.has(ids), np.full(len(ids), np.nan)
     if kept.any():
         moved[kept] = discrepancy(probs[kept], softmax(before.take(ids[kept])))
     return {"losses": losses(logits, wanted), "moved": moved, "classes": counted(wanted, classes)} | evidence.rivals(probs)

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -166,6 +167,7 @@ class Encoded(Batches):
         self.shape, self.room = shape, cache // int(np.prod(shape))
         self.kept: OrderedDict[int, np.ndarray] = OrderedDict()
         self.pool: ThreadPoolExecutor | None = None
+        self.batch = lru_cache(None)(self.read)  # views of the file
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The images of these ids, in their order, as one new array."""
@@ -180,7 +182,7 @@ class Encoded(Batches):
         return taken
 
     def decoded(self, i: int, batch: int, row: int) -> np.ndarray:
-        data = self.batches[batch]["image"][row].as_py()
+        data = self.batch(batch)["image"][row].as_py()
         self.touched(len(data))
         try:
             return decoded(data, self.shape)

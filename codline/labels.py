@@ -16,10 +16,13 @@ def ids_of(path: Path, schema: pa.Schema) -> np.ndarray:
 
 def unlabeled(pool: Path, labeled: Path) -> np.ndarray:
     """Ids of the pool without a label, ascending."""
-    everyone, known = ids_of(pool, tables.POOL), ids_of(labeled, tables.LABELED)
-    if stray := np.setdiff1d(known, everyone).tolist():
+    everyone, known = np.sort(ids_of(pool, tables.POOL)), np.sort(ids_of(labeled, tables.LABELED))
+    places = np.minimum(np.searchsorted(everyone, known), len(everyone) - 1)
+    if len(stray := known[everyone[places] != known] if len(everyone) else known):
         raise DataError(f"{labeled}: id {stray[0]} is not in {pool}")
-    return np.setdiff1d(everyone, known, assume_unique=True)
+    waiting = np.ones(len(everyone), bool)
+    waiting[places] = False
+    return everyone[waiting]
 
 
 def looked_up(ids: np.ndarray, path: Path, schema: pa.Schema) -> np.ndarray:

@@ -9,6 +9,8 @@ from PIL import Image, UnidentifiedImageError
 from codline.dense import thinned
 from codline.errors import DataError
 
+CACHE = 2**30  # bytes of decoded masks kept by those who ask for them again and again
+
 
 def encoded(mask_HW: np.ndarray) -> bytes:
     buffer = io.BytesIO()
@@ -31,6 +33,26 @@ def targets(labels: np.ndarray) -> np.ndarray:
     return decoded(labels.tolist()) if labels.dtype == object else labels
 
 
+class Targets:
+    """The same, row by row, over and over: the first masks asked for stay decoded, up to `cache` bytes."""
+
+    def __init__(self, labels: np.ndarray, cache: int = CACHE) -> None:
+        self.labels, self.room = labels, cache
+        self.masks: dict[int, np.ndarray] = {}
+
+    def __call__(self, rows: np.ndarray) -> np.ndarray:
+        return np.stack([self.mask(row) for row in rows.tolist()]) if self.labels.dtype == object else self.labels[rows]
+
+    def mask(self, row: int) -> np.ndarray:
+        if row in self.masks:
+            return self.masks[row]
+        mask = one(self.labels[row])
+        if mask.nbytes <= self.room:
+            self.masks[row] = mask
+            self.room -= mask.nbytes
+        return mask
+
+
 def kept_targets(labels: np.ndarray) -> np.ndarray:
     """The same for the outputs that are kept."""
     return decoded_thin(labels.tolist()) if labels.dtype == object else labels
@@ -38,7 +60,7 @@ def kept_targets(labels: np.ndarray) -> np.ndarray:
 
 def one(cell: bytes) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(cell)) as image:
+        with Image.open(io.BytesIO(cell), formats=("PNG",)) as image:
             mask = np.asarray(image)
     except (UnidentifiedImageError, OSError) as error:
         raise DataError(f"a mask cannot be read ({error}); expected a PNG with a class number per pixel") from error

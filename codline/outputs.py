@@ -1,4 +1,7 @@
-"""outputs.arrow: what a model says of every unlabelled image, written as it streams by. n rows of a chunk, C classes; dense ones have two axes more."""
+"""outputs.arrow: what a model says of every unlabelled image, written as it streams by. n rows of a chunk, C classes; dense ones have two axes more.
+
+Compressed, it takes a fifth less, and not a bit is lost: ranks would change.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +20,7 @@ def writing(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Callable
     """Yield keep(ids, logits): of dense logits, it keeps the pixels that are kept."""
     schema = tables.with_metadata(tables.outputs(shape), {"cycle": cycle})
     kind = schema.field("logits").type
-    with tables.stream(path, schema) as writer:
+    with tables.stream(path, schema, compression="zstd") as writer:
 
         def keep(ids: np.ndarray, logits: np.ndarray) -> None:
             kept = logits if logits.ndim <= 2 or logits.shape[1:] == shape else thinned(logits)
@@ -28,7 +31,8 @@ def writing(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Callable
 
 
 def opened(path: Path, shape: tuple[int, ...]) -> Rows:
-    return Rows(path, "logits", shape, tables.outputs(shape))
+    """One batch stays unpacked: those who go through the pool in its order unpack each of them once."""
+    return Rows(path, "logits", shape, tables.outputs(shape), kept=1)
 
 
 def softmax(logits_nC: np.ndarray) -> np.ndarray:

@@ -55,11 +55,12 @@ class Scorer:
 
     def __init__(self, strategy: Strategy, beside: Beside) -> None:
         self.strategy, self.beside = strategy, beside
-        self.found: list[np.ndarray] = []
+        self.found, self.seen = np.empty(len(beside.chosen)), 0
 
     def see(self, one: Pass) -> None:
-        if self.rows(one).any():
-            self.found.append(self.strategy.scores(self.pool(one), self.beside.rng))
+        if count := int(self.rows(one).sum()):
+            self.found[self.seen : self.seen + count] = self.strategy.scores(self.pool(one), self.beside.rng)
+            self.seen += count
 
     def pool(self, one: Pass) -> Pool:
         rows = self.rows(one)
@@ -79,7 +80,7 @@ class Scorer:
 
     def scores(self) -> np.ndarray:
         """One for each that can be asked for."""
-        return np.concatenate([np.empty(0), *self.found])
+        return self.found
 
 
 class Gatherer(Scorer):

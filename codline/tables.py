@@ -17,6 +17,8 @@ from codline.errors import DataError
 from codline.files import whole
 
 STRETCH = 1 << 20  # rows read together
+GROUP = 1 << 17  # rows written together: what is encoded of them waits in memory
+DISTINCT = {"id", "sha256", "score", "rank"}  # hardly a value twice: a dictionary of them would take more room than they do, in memory, too
 
 ID = pa.field("id", pa.int64(), nullable=False)
 LABEL = pa.field("label", pa.int32(), nullable=False)  # of segmentation it is a mask instead
@@ -70,9 +72,10 @@ def write(table: pa.Table, schema: pa.Schema, path: Path) -> None:
 
 def write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
     """A table that need not be in memory as a whole."""
-    with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd", write_page_checksum=True) as writer:
+    repeating = [name for name in schema.names if name not in DISTINCT]
+    with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd", use_dictionary=repeating, write_page_checksum=True) as writer:
         for table in parts:
-            writer.write_table(table)
+            writer.write_table(table, GROUP)
 
 
 def read(path: Path, schema: pa.Schema, *names: str) -> pa.Table:
@@ -133,9 +136,10 @@ def read_csv(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 @contextmanager
-def stream(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
+def stream(path: Path, schema: pa.Schema, compression: str | None = None) -> Iterator[pa.RecordBatchFileWriter]:
     """Write an Arrow file batch by batch, so that no table need fit in memory."""
-    with whole(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    with whole(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
         yield writer
 
 

@@ -26,7 +26,9 @@ def losses(logits: Tensor, targets: Tensor) -> Tensor:
 
 def right(logits: Tensor, targets: Tensor) -> Tensor:
     """How many images are recognised; of dense ones, the shares of their pixels added up."""
-    hits = logits.argmax(1) == targets
     if logits.ndim == 2:
-        return hits.sum()
-    return (hits.flatten(1).sum(1) / (targets != NOTHING).flatten(1).sum(1).clamp(min=1)).sum(dtype=torch.float64)
+        return (logits.argmax(1) == targets).sum()
+    # A plane per class, and no more of it than whether another class has more: a third of argmax's time, which is a thirtieth of a small network's step.
+    planes, counted = logits.detach().contiguous(), targets != NOTHING
+    hits = (planes.gather(1, (targets * counted)[:, None])[:, 0] == planes.amax(1)) & counted
+    return (hits.flatten(1).sum(1) / counted.flatten(1).sum(1).clamp(min=1)).sum(dtype=torch.float64)

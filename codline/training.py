@@ -15,7 +15,7 @@ from codline import tasks
 from codline.augment import Augment
 from codline.errors import TrainingError, UserError
 from codline.inference import Normalize, Take, stretches
-from codline.masks import targets
+from codline.masks import Targets
 from codline.models.base import Network
 from codline.objectives import AnyObjective
 from codline.objectives.base import Batch, Beside
@@ -101,7 +101,7 @@ class Run:
 
     def __init__(self, network: Network, examples: Examples, recipe: Recipe, seed: int, beside: Beside) -> None:
         self.network, self.examples, self.recipe = network, examples, recipe
-        self.device = examples.normalize.device
+        self.device, self.targets = examples.normalize.device, Targets(examples.labels)
         torch.manual_seed(seed)  # what the network draws itself, such as dropout
         self.generator = torch.Generator().manual_seed(seed)  # shuffles and augmentation
         network.to(self.device).train()
@@ -189,7 +189,7 @@ class Run:
 
     def labeled(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Labelled images for one step, and what the network should say of them."""
-        ids, wanted = self.examples.labeled[rows], targets(self.examples.labels[rows])
+        ids, wanted = self.examples.labeled[rows], self.targets(rows)
         if wanted.ndim == 1:
             return self.augmented(ids), torch.from_numpy(wanted.astype(np.int64)).to(self.device)
         pixels, masks = (torch.from_numpy(array).to(self.device) for array in (self.examples.take(ids), wanted))

@@ -52,11 +52,11 @@ def limited() -> None:
 
 
 def limit(client: SyncPrefectClient) -> None:
-    """One model task per device at a time, unless somebody chose another number."""
+    """One model task per GPU at a time, or per core where there is none, unless somebody chose another number."""
     try:
         client.read_global_concurrency_limit_by_name(f"tag:{GPU}")
     except ObjectNotFound:
-        client.create_concurrency_limit(tag=GPU, concurrency_limit=devices())
+        client.create_concurrency_limit(tag=GPU, concurrency_limit=places())
 
 
 def recount(client: SyncPrefectClient) -> None:
@@ -66,8 +66,8 @@ def recount(client: SyncPrefectClient) -> None:
     client.update_global_concurrency_limit(f"tag:{GPU}", GlobalConcurrencyLimitUpdate(active_slots=busy))
 
 
-def devices() -> int:
-    return max(1, gpus())
+def places() -> int:
+    return gpus() or os.cpu_count() or 1
 
 
 def gpus() -> int:

@@ -20,7 +20,7 @@ from codline import scratch
 from codline.errors import InfrastructureError
 from flows import workspace
 
-GPU = "gpu"  # limited to one task per device
+GPU = "gpu"  # limited to one task per GPU, or per core where there is none
 SLOTS = os.environ.get("CODLINE_SLOTS") != "off"  # off in the points of a study on a CPU: its --jobs is the limit there
 Listener = Callable[[str, str, float], None]
 listeners: list[Listener] = []  # told (stage, "started" | "ran" | "skipped" | "failed", seconds)

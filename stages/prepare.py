@@ -25,10 +25,7 @@ from codline.params import Compute, Section, Start
 from codline.progress import bar
 from stages._cli import Out, run
 
-PIXELS = (
-    2**16
-)  # in a batch of the first pass, at most: 64 images of 32 pixels a side. More is no quicker on a CPU, and would take as much memory as all the rest
-
+PIXELS = 2**16  # in a batch of the first pass, at most: more is no quicker on a CPU, and would take as much memory as all the rest
 ROWS = 2**14  # of the pool's table, written together
 
 

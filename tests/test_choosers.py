@@ -164,8 +164,8 @@ def test_cod_diverse_spreads_what_cod_wants_most() -> None:
     assert chosen(CodDiverse(form="k_center", pool_factor=1.0, beyond_labeled=False), pool, 2) == [1, 4]
 
 
-@pytest.mark.parametrize("form", ["gradients", "unsure"])
-def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance(form: Literal["gradients", "unsure"]) -> None:
+@pytest.mark.parametrize(("form", "sharpness"), [("gradients", 4.0), ("unsure", 1.0), ("unsure", 2.0)])
+def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance(form: Literal["gradients", "unsure"], sharpness: float) -> None:
     """The first is that of the largest weight x length; of the others, weight x squared distance of the outer products is the chance."""
     now, before = [[0.6, 0.4], [0.6, 0.4], [0.3, 0.7], [0.9, 0.1]], [[0.1, 0.9], [0.6, 0.4], [0.5, 0.5], [0.8, 0.2]]
     pool = whole_of([[9.0, 0], [0, 5], [0, 3], [2, 1]], now=now, before=before)
@@ -173,9 +173,9 @@ def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance(form: Lit
     steps = probs - np.eye(2)[probs.argmax(1)]
     outer = (steps[:, :, None] * features[:, None, :]).reshape(4, -1)
     moved = np.linalg.norm(probs - other, axis=1)
-    weights = moved if form == "gradients" else np.sqrt(moved) * (1 - np.abs(probs[:, 0] - probs[:, 1]))
+    weights = moved if form == "gradients" else np.sqrt(moved) * (1 - np.abs(probs[:, 0] - probs[:, 1])) ** sharpness
     chances = weights * np.square(outer - outer[0]).sum(1)
-    strategy = CodDiverse(form=form)
+    strategy = CodDiverse(form=form, sharpness=sharpness)
     drawn = [chosen(strategy, pool, 2, seed) for seed in range(2000)]
     assert {query[0] for query in drawn} == {0}
     found = np.bincount([query[1] for query in drawn], minlength=4)

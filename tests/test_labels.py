@@ -43,6 +43,19 @@ def test_the_unlabelled_are_the_rest_of_the_pool_in_order(tmp_path: Path) -> Non
     assert labels.unlabeled(*write_pool(tmp_path, [9, 3, 5, 7], [5, 9])).tolist() == [3, 7]
 
 
+@settings(max_examples=25)
+@given(pool=ids, data=st.data())
+def test_nobody_is_both_labelled_and_not(tmp_path_factory: pytest.TempPathFactory, pool: list[int], data: st.DataObject) -> None:
+    known = data.draw(st.lists(st.sampled_from(pool), unique=True)) if pool else []
+    assert labels.unlabeled(*write_pool(tmp_path_factory.mktemp("pool"), pool, known)).tolist() == sorted({*pool} - {*known})
+
+
+@pytest.mark.parametrize("pool", [[], [3], [8, 9]])
+def test_a_label_outside_a_small_pool_is_refused(tmp_path: Path, pool: list[int]) -> None:
+    with pytest.raises(DataError, match=r"labeled: id 4 is not in .*pool$"):
+        labels.unlabeled(*write_pool(tmp_path, pool, [4]))
+
+
 def test_a_label_for_an_image_outside_the_pool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"labeled: id 4 is not in .*pool$"):
         labels.unlabeled(*write_pool(tmp_path, [3, 5], [5, 4]))

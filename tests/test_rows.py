@@ -1,4 +1,4 @@
-"""Rows are views of the mapped file; opening reads nothing, taking copies just what was asked for."""
+"""Rows by id: opening reads the ids, taking copies just what was asked for; images are views of the mapped file, outputs are unpacked once."""
 
 import re
 import tracemalloc
@@ -34,6 +34,10 @@ def logits(tmp_path_factory: pytest.TempPathFactory) -> Rows:
     return outputs.opened(path, (2,))
 
 
+def chunks(rows: Rows) -> list[np.ndarray]:
+    return [rows.chunk(number) for number in range(len(rows.starts) - 1)]
+
+
 def mappings(path: Path) -> list[range]:
     """Where this process has mapped the file into its memory."""
     lines = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(path))]
@@ -44,8 +48,8 @@ def mappings(path: Path) -> list[range]:
 def test_chunks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
     path = tmp_path / "images.arrow"
     rows = stored(path, images.BATCH + 10)
-    assert len(rows.chunks) > 1
-    for chunk in rows.chunks:
+    assert len(chunks(rows)) > 1
+    for chunk in chunks(rows):
         address = chunk.__array_interface__["data"][0]
         assert any(address in mapped and address + chunk.nbytes - 1 in mapped for mapped in mappings(path))
 
@@ -70,17 +74,39 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path, monkeypatch: pyte
     assert resident(path) < 3_000_000
 
 
-def test_iterating_hands_out_the_same_memory_every_time(tmp_path: Path) -> None:
-    rows = stored(tmp_path / "images.arrow", 50)
-    for (_, once), (_, again) in zip(rows, rows, strict=True):
-        assert np.shares_memory(once, again)
-        assert not once.flags.owndata
-        assert not once.flags.writeable
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what is in memory")
+def test_opening_leaves_little_of_the_file_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rng = tmp_path / "outputs.arrow", np.random.default_rng(0)
+    with outputs.writing(path, (10,), "c1") as keep:
+        for start in range(0, 200_000, 500):
+            keep(np.arange(start, start + 500), rng.normal(size=(500, 10)).astype(np.float32))
+    monkeypatch.setattr("codline.rows.HELD", 1 << 20)
+    rows = outputs.opened(path, (10,))
+    assert rows.ids.tolist() == list(range(200_000))
+    assert path.stat().st_size > 7_000_000
+    assert resident(path) < 2_000_000
+
+
+def test_going_through_the_outputs_in_their_order_unpacks_every_batch_once(logits: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, unpacked = Rows.read, list[int]()
+    monkeypatch.setattr(Rows, "read", lambda self, number: (unpacked.append(number), read(self, number))[1])
+    rows = outputs.opened(logits.path, (2,))
+    for some in np.split(IDS, [2, 5]):
+        assert rows.take(some)[:, 0].tolist() == some.tolist()
+    assert unpacked == [0, 1, 2]
+
+
+def test_outputs_come_back_to_the_bit_and_take_less_room_than_they_are(tmp_path: Path) -> None:
+    said = np.random.default_rng(0).normal(size=(5000, 10)).astype(np.float32)
+    with outputs.writing(tmp_path / "outputs.arrow", (10,), "c1") as keep:
+        keep(np.arange(5000), said)
+    assert outputs.opened(tmp_path / "outputs.arrow", (10,)).take(np.arange(5000)).tobytes() == said.tobytes()
+    assert (tmp_path / "outputs.arrow").stat().st_size < said.nbytes
 
 
 def test_opening_takes_no_memory_for_the_images(tmp_path: Path) -> None:
     path = tmp_path / "images.arrow"
-    size = sum(chunk.nbytes for chunk in stored(path, 8000).chunks)
+    size = sum(chunk.nbytes for chunk in chunks(stored(path, 8000)))
     before = pa.total_allocated_bytes()
     tracemalloc.start()
     rows = images.opened(path)
@@ -95,7 +121,7 @@ def test_opening_takes_no_memory_for_the_images(tmp_path: Path) -> None:
 def test_taking_copies_into_memory_that_torch_can_use_as_it_is(tmp_path: Path) -> None:
     rows = stored(tmp_path / "images.arrow", 10)
     taken = rows.take(np.array([7, 2]))
-    assert not any(np.shares_memory(taken, chunk) for chunk in rows.chunks)
+    assert not any(np.shares_memory(taken, chunk) for chunk in chunks(rows))
     tensor = torch.from_numpy(taken)
     assert tensor.data_ptr() == taken.__array_interface__["data"][0]
     assert tensor.shape == (2, *SHAPE)
@@ -116,8 +142,9 @@ def test_an_id_that_is_not_there_is_named(logits: Rows, missing: int, others: li
 
 
 def test_ids_and_chunks_stay_together(logits: Rows) -> None:
-    assert [ids.tolist() for ids, _ in logits] == [[1, 4, 5], [9], [30, 31]]
-    assert all((chunk[:, 0] == ids).all() for ids, chunk in logits)
+    assert [chunk[:, 0].tolist() for chunk in chunks(logits)] == [[1, 4, 5], [9], [30, 31]]
+    assert logits.ids.tolist() == IDS.tolist()
+    assert logits.has(np.array([0, 1, 9, 10, 31, 32])).tolist() == [False, True, True, False, True, False]
     assert logits.metadata == {"cycle": "c1"}
 
 

@@ -83,6 +83,17 @@ def test_masks_without_any_class_teach_nothing() -> None:
     assert not logits.grad.any()
 
 
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_recognised_pixels_are_those_where_no_class_has_more_than_the_right_one(order: torch.memory_format) -> None:
+    logits = torch.randn(3, CLASSES, 5, 4, generator=torch.Generator().manual_seed(0)).to(memory_format=order).requires_grad_()
+    painted = torch.randint(0, CLASSES, (3, 5, 4), generator=torch.Generator().manual_seed(1))
+    painted[0, :2], painted[2] = NOTHING, NOTHING
+    hits = (logits.argmax(1) == painted).flatten(1).sum(1)
+    found = tasks.right(logits, painted)
+    assert found.item() == pytest.approx(float(hits[0] / 12 + hits[1] / 20))
+    assert not found.requires_grad
+
+
 @given(seeds)
 def test_losses_of_images_are_means_over_their_pixels(seed: int) -> None:
     logits, painted = made(seed)
@@ -154,6 +165,22 @@ def test_a_simulated_annotator_takes_classes_of_a_mask_for_others_as_often_as_to
 def test_what_is_no_mask_is_refused(cell: bytes) -> None:
     with pytest.raises(DataError, match=r"^a mask "):
         masks.one(cell)
+
+
+@pytest.mark.parametrize("room", [0, 3, 5, 100])
+def test_masks_that_are_asked_for_again_are_decoded_once_as_far_as_there_is_room(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    painted, decoded = made(0, count=5)[1], list[bytes]()
+    one = masks.one
+    monkeypatch.setattr(masks, "one", lambda cell: (decoded.append(cell), one(cell))[1])
+    targets = masks.Targets(np.array([masks.encoded(mask) for mask in painted], object), cache=room * painted[0].nbytes)
+    for rows in ([4, 0, 2], [1, 3, 4], [2, 2, 0, 1]):
+        assert np.array_equal(targets(np.array(rows)), painted[rows])
+    again = [4, 2, 2, 0, 1]
+    assert len(decoded) == 5 + sum(row not in [4, 0, 2, 1, 3][:room] for row in again)
+
+
+def test_class_numbers_are_their_own_targets() -> None:
+    assert masks.Targets(np.array([7, 8, 9], np.int32))(np.array([2, 0])).tolist() == [9, 7]
 
 
 @pytest.fixture(scope="module")

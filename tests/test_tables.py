@@ -57,6 +57,16 @@ def test_a_table_comes_back_as_it_was(tmp_path: Path) -> None:
     assert tables.read(tmp_path / "scores.parquet", tables.SCORES).equals(scores())
 
 
+def test_what_hardly_repeats_is_kept_without_a_dictionary(tmp_path: Path) -> None:
+    """One would be larger than the values."""
+    tables.write(pa.table([np.arange(9), np.zeros(9, np.int32), ["init"] * 9], schema=tables.LABELED), tables.LABELED, tmp_path / "labeled.parquet")
+    tables.write(scores(300_000), tables.SCORES, tmp_path / "scores.parquet")
+    groups = pq.ParquetFile(tmp_path / "labeled.parquet").metadata, pq.ParquetFile(tmp_path / "scores.parquet").metadata
+    said = [[file.row_group(0).column(i).has_dictionary_page for i in range(file.num_columns)] for file in groups]
+    assert said == [[False, True, True], [False, False]]
+    assert [file.num_row_groups for file in groups] == [1, -(-300_000 // tables.GROUP)]
+
+
 def test_a_table_is_the_same_bytes_every_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
         tables.write(scores(1000), tables.SCORES, tmp_path / name)
@@ -155,7 +165,7 @@ def test_an_arrow_file_that_promises_more_pixels_than_it_has_is_refused(tmp_path
     place = data.rindex(pixels)  # the first is the buffer's size, the second the count that is promised
     path.write_bytes(data[:place] + struct.pack("<q", 40 * 4 * 4) + data[place + 8 :])
     with pytest.raises(DataError, match=r"images\.arrow: corrupt or truncated"):
-        images.opened(path)
+        images.opened(path).take(np.arange(20))
 
 
 @pytest.mark.parametrize("read", [lambda path: tables.read(path, tables.POOL), lambda path: tables.read_csv(path, tables.CURVE), tables.mapped])

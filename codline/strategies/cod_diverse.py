@@ -16,8 +16,8 @@ from codline.strategies.base import Chooser, Whole
 class CodDiverse(Cyclic, Chooser):
     """Four forms:
 
-    unsure: k-means++ draws, in proportion to COD^`power` x (1 - margin of the two likeliest classes) x squared distance of the gradients at the last layer,
-    as BADGE sees them.
+    unsure: k-means++ draws, in proportion to COD^`power` x (1 - margin of the two likeliest classes)^`sharpness` x squared distance of the gradients at the
+    last layer, as BADGE sees them.
     gradients: the same without the margin.
     seeding: the same with the distance of the features; with `beyond_labeled`, to the labelled images, too.
     k_center: of the budget x `pool_factor` images that COD wants most, those whose features are furthest from each other (and from the labelled ones).
@@ -29,6 +29,7 @@ class CodDiverse(Cyclic, Chooser):
     name: Literal["cod_diverse"] = "cod_diverse"
     form: Literal["unsure", "gradients", "seeding", "k_center"] = "unsure"
     power: PositiveFloat | None = None  # left out: 0.5 of unsure, 1 of the others
+    sharpness: PositiveFloat = 4.0
     pool_factor: Annotated[float, Field(ge=1)] = 3.0
     beyond_labeled: bool = True
 
@@ -42,7 +43,8 @@ class CodDiverse(Cyclic, Chooser):
         labeled = by_id(pool.known.ids, pool.known.features_MD)
         centres = labeled if self.beyond_labeled else labeled[:0]
         if self.form in ("unsure", "gradients"):
-            rows = self.by_gradients(scores, by_id(pool.ids, pool.outputs.probs_NC, "outputs"), features, budget, rng)
+            probs = by_id(pool.ids, pool.outputs.probs_NC, "outputs")
+            rows = self.by_gradients(self.weights(scores) * self.doubts(probs), gradients(probs, features), budget, rng)
         elif self.form == "seeding":
             rows = self.by_seeding(scores, features, centres, budget, rng)
         else:
@@ -62,11 +64,14 @@ class CodDiverse(Cyclic, Chooser):
         weighed: np.ndarray = (weights / (weights.max() or 1.0)) ** (self.power or (0.5 if self.form == "unsure" else 1.0))
         return weighed
 
-    def by_gradients(self, scores: np.ndarray, probs: np.ndarray, features: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
-        points, weights = gradients(probs, features), self.weights(scores)
-        if self.form == "unsure":
-            second, first = np.partition(probs, -2, axis=1)[:, -2:].T
-            weights = weights * (1 - (first - second))
+    def doubts(self, probs: np.ndarray) -> np.ndarray:
+        if self.form != "unsure":
+            return np.ones(len(probs))
+        second, first = np.partition(probs, -2, axis=1)[:, -2:].T
+        doubts: np.ndarray = (1 - (first - second)) ** self.sharpness
+        return doubts
+
+    def by_gradients(self, weights: np.ndarray, points: Points, budget: int, rng: np.random.Generator) -> np.ndarray:
         start = [int((points.lengths * weights).argmax())]
         return np.array([*start, *seeds(points, weights, budget - 1, rng, start)])
 

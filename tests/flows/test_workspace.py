@@ -1,5 +1,6 @@
 """The directory of a campaign: one user at a time, mended after a kill, never half changed."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from ruamel.yaml import YAML
 
 from codline import params, scratch
 from codline.errors import BusyError, UserError
-from flows import workspace
+from flows import runs, workspace
 from tests.flows.project import Project
 from tests.workspace import REPOSITORY
 
@@ -141,3 +142,9 @@ def test_notes_are_gone_when_they_are_taken_back(here: Path) -> None:
     assert scratch.read_note("flow", "run") == {"id": "x"}
     scratch.note("flow", "run", None)
     assert scratch.read_note("flow", "run") is None
+
+
+@pytest.mark.parametrize(("gpus", "places"), [(0, os.cpu_count()), (1, 1), (4, 4)])
+def test_models_have_a_place_on_every_gpu_or_on_every_core(gpus: int, places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "gpus", lambda: gpus)
+    assert runs.places() == places
