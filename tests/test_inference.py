@@ -86,3 +86,17 @@ def test_stochastic_passes_drop_the_same_features_of_every_image_whatever_the_ba
     for number, row in enumerate(factors):
         assert whole[0][number] == pytest.approx(network.head(inputs * row).detach().numpy(), abs=1e-6)
         assert np.concatenate([part[number] for part in parts]).tolist() == whole[0][number].tolist()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_standardised_images_have_the_channels_of_a_pixel_side_by_side_and_the_bytes_stay(channels: int, order: torch.memory_format) -> None:
+    mean, std = [0.49, 0.48, 0.44][:channels], [0.2, 0.21, 0.22][:channels]
+    images = torch.randint(0, 256, (5, channels, 6, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)).to(memory_format=order)
+    before = images.clone()
+    found = Normalize(mean, std, torch.device("cpu"))(images)
+    scaled = images.float() / 255
+    expected = torch.stack([(scaled[:, i] - mean[i]) / std[i] for i in range(channels)], 1)
+    assert torch.equal(found, expected)
+    assert found.stride() == (6 * 4 * channels, 1, 4 * channels, channels)
+    assert torch.equal(images, before)
