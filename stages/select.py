@@ -22,14 +22,14 @@ class Params(Section):
 
 
 def select(params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outputs: In, scores: In, query: Out) -> None:
-    count, least = looked_over(scores)
-    budget = amount(params.budget, tables.count(pool, tables.POOL))
+    budget, count = amount(params.budget, tables.count(pool, tables.POOL)), tables.count(scores, tables.SCORES)
     if budget > count:
         raise UserError(f"params.yaml: select.budget: found {budget} images, but only {count} of the pool are unlabelled")
     facts, picker = datasets.opened(dataset), params.pick
     if facts.task == "segmentation" and picker.looks_at_classes:
         raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, which is not defined for segmentation: an image has no one class")
     said = output_store.opened(outputs, facts.outputs)  # reads nothing yet
+    least = min((float(wanted.min()) for _, wanted in scored(scores)), default=0.0) if picker.looks_at_least else 0.0
     classes = partial(predicted, said.take) if picker.looks_at_classes else lambda _: np.empty(0, np.int64)
     stretches = (Candidates(ids, wanted, classes(ids), least) for ids, wanted in scored(scores))
     best = picker.pick(stretches, budget, seeding.stream(seed, "picking", cycle))
@@ -44,18 +44,10 @@ def scored(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         ids = batch["id"].to_numpy()
         if (np.diff(ids, prepend=last) <= 0).any():
             raise DataError(f"{path}: id {int(ids[np.diff(ids, prepend=last) <= 0][0])} comes after a larger one or twice, expected ids in their order")
-        last = ids[-1]
-        yield ids, batch["score"].to_numpy()
-
-
-def looked_over(path: Path) -> tuple[int, float]:
-    """How many scores there are, all of them numbers, and the lowest."""
-    count, least = 0, np.inf
-    for ids, wanted in scored(path):
+        last, wanted = ids[-1], batch["score"].to_numpy()
         if np.isnan(wanted).any():
             raise DataError(f"{path}: id {int(ids[np.isnan(wanted)][0])} has no score (NaN)")
-        count, least = count + len(ids), min(least, float(wanted.min()))
-    return count, least
+        yield ids, wanted
 
 
 if __name__ == "__main__":

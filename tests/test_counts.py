@@ -114,6 +114,15 @@ def test_a_pass_holds_a_batch_and_not_the_pool(tmp_path: Path) -> None:
     assert peak(lambda: seen(count)) < 1.2 * peak(lambda: seen(400))
 
 
+@pytest.mark.parametrize(("picker", "passes"), [("top", 1), ("softmax", 1), ("class_balanced", 1), ("power", 2)])
+def test_scores_are_read_once_unless_the_lowest_is_needed_first(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, picker: str, passes: int) -> None:
+    workspace.change(**{"select.pick": {"name": picker}})
+    read, stretches = list[Path](), tables.stretches
+    monkeypatch.setattr(tables, "stretches", lambda path, schema: (read.append(path), stretches(path, schema))[1])
+    workspace.run("select", "c2")
+    assert len(read) == passes
+
+
 def test_taking_the_top_reads_no_outputs(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Rows, "touched", lambda self, size: pytest.fail(f"read {size} bytes of {self.path}"))
     workspace.run("select", "c2")

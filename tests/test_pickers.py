@@ -101,5 +101,5 @@ def test_memory_does_not_grow_with_the_pool() -> None:
     found = Watched().pick(iter(pools), 10, rng)
     everyone = np.concatenate([pool.scores for pool in pools])
     assert found.ids.tolist() == np.argsort(-everyone)[:10].tolist()
-    assert max(held) == 1000
+    assert max(held) < 30  # what cannot be among the best is not even sorted
     assert sum(held[1:]) < 1000  # what cannot be among the best is not even sorted

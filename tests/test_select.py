@@ -39,6 +39,7 @@ def test_ties_go_to_the_smaller_id(workspace: Workspace) -> None:
 @pytest.mark.parametrize(("ids", "strange"), [([3, 9, 7], 7), ([3, 3, 9], 3)])
 def test_scores_whose_ids_are_not_in_order_are_refused(workspace: Workspace, ids: list[int], strange: int) -> None:
     write_scores(workspace, [0.5, 0.1, 0.7], ids)
+    workspace.change(**{"select.budget": 2})
     with pytest.raises(DataError, match=rf"scores\.parquet: id {strange} comes after a larger one or twice, expected ids in their order$"):
         workspace.run("select", "c1")
 
@@ -61,6 +62,7 @@ def test_a_share_counts_from_the_whole_pool(workspace: Workspace) -> None:
 
 def test_a_score_that_is_not_a_number_is_refused(workspace: Workspace) -> None:
     write_scores(workspace, [0.5, float("nan"), 0.1], ids=[3, 5, 8])
+    workspace.change(**{"select.budget": 2})
     with pytest.raises(DataError, match=r"scores\.parquet: id 5 has no score \(NaN\)$"):
         workspace.run("select", "c1")
 

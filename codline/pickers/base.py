@@ -19,7 +19,7 @@ class Candidates:
     ids: np.ndarray
     scores: np.ndarray
     predicted: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # the likeliest class of each, for a picker that looks at it
-    least: float = 0.0  # the lowest score of all stretches
+    least: float = 0.0  # the lowest score of all stretches, for a picker that looks at it
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Picker(Section):
     """Fields are the picker's own parameters; data comes to the method."""
 
     looks_at_classes: ClassVar[bool] = False  # whether it needs the predicted class of every image, which dense outputs do not have
+    looks_at_least: ClassVar[bool] = False  # whether it needs the lowest score of all, which takes another pass over them
 
     name: str
 
@@ -51,8 +52,8 @@ class Picker(Section):
         best = Ranked(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), ())
         for stretch in stretches:
             groups = stretch.predicted if len(stretch.predicted) else np.zeros(len(stretch.ids), np.int64)
-            more = Ranked(stretch.ids, stretch.scores, groups, self.keys(stretch, rng))
-            more = best.joined(self.promising(more, best, budget)) if best.keys else more
+            more = self.promising(Ranked(stretch.ids, stretch.scores, groups, self.keys(stretch, rng)), best, budget)
+            more = best.joined(more) if best.keys else more
             best = more.rows(self.order(more)[:budget])
         return best
 
@@ -66,7 +67,13 @@ class Picker(Section):
 
     def promising(self, more: Ranked, best: Ranked, budget: int) -> Ranked:
         """Those that may be among the best: to compare is cheaper than to sort."""
-        return more.rows(np.flatnonzero(more.keys[0] >= best.keys[0][-1])) if len(best.ids) == budget else more
+        if len(best.ids) == budget:
+            floor = best.keys[0][-1]
+        elif len(more.ids) > budget:
+            floor = np.partition(more.keys[0], -budget)[-budget]
+        else:
+            return more
+        return more.rows(np.flatnonzero(more.keys[0] >= floor))
 
 
 def predicted(take: Callable[[np.ndarray], np.ndarray], ids: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Power sampling (Kirsch et al., 2023): drawn without replacement, with chances that grow as the score to the power of `beta`."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -13,6 +13,8 @@ class Power(Picker):
 
     Differs from the paper, which knows no negative scores: where there are any, all are measured from the smallest, so that any strategy can be wrapped.
     """
+
+    looks_at_least: ClassVar[bool] = True
 
     name: Literal["power"] = "power"
     beta: float = Field(default=1.0, gt=0)

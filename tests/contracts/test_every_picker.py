@@ -1,7 +1,6 @@
 """What every picker promises: as many distinct ids as asked for, the same for the same seed, whatever the order of the rows."""
 
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +11,8 @@ from codline import tables
 from codline.errors import DataError
 from codline.families import members
 from codline.pickers.base import Candidates, Picker
-from stages.select import Params, select
 from tests.families import spelled, variants
+from tests.workspace import Workspace
 
 each_picker = pytest.mark.parametrize("picker", variants("pickers"), ids=spelled)
 
@@ -89,8 +88,12 @@ def test_higher_scores_are_picked_more_often(picker: Picker) -> None:
 
 
 @each_picker
-def test_a_score_that_is_not_a_number_is_refused(picker: Picker, tmp_path: Path) -> None:
-    tables.write(pa.table([[3, 5], [0.5, float("nan")]], schema=tables.SCORES), tables.SCORES, tmp_path / "scores")
-    files = {name: tmp_path / name for name in ("dataset", "pool", "outputs", "scores", "query")}
-    with pytest.raises(DataError, match=r"scores: id 5 has no score \(NaN\)$"):
-        select(Params.model_validate({"budget": 1, "pick": picker}), seed=0, cycle="c1", **files)
+def test_a_score_that_is_not_a_number_is_refused(picker: Picker, workspace: Workspace) -> None:
+    path = workspace.path("select", "scores", "c2")
+    table = tables.read(path, tables.SCORES)
+    ids, scores = table["id"].to_numpy(), table["score"].to_numpy().copy()
+    scores[5] = np.nan
+    tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, path)
+    workspace.change(**{"select.pick": picker.model_dump()})
+    with pytest.raises(DataError, match=rf"scores\.parquet: id {ids[5]} has no score \(NaN\)$"):
+        workspace.run("select", "c2")
