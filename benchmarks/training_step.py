@@ -83,14 +83,19 @@ def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: 
 
 
 def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, planned: Recipe) -> None:
-    """Bytes in memory are cropped, flipped and standardised as in fit(), or floats are there from the start: then all of that is on fit()'s side."""
+    """Bytes in memory are cropped, flipped and standardised as in fit(), or floats are there from the start: then all of that is on fit()'s side.
+
+    Both add up the losses and count the right answers, as fit() does.
+    """
     network.train()
     batch, semi = planned.batch_size, isinstance(planned.objective, Ema)
     optimizer = torch.optim.SGD(network.parameters(), RATE, 0.9, weight_decay=5e-4)
     average = torch.optim.swa_utils.AveragedModel(network, avg_fn=lambda mean, now, _: torch.lerp(now, mean, 0.999)) if semi else None
+    total, right = torch.zeros(()), torch.zeros((), dtype=torch.int64)
     for start in [*range(0, count, batch)] * planned.epochs:
         images, wanted = seen(slice(start, start + batch), True)
-        loss = tasks.loss(network(images), wanted)
+        logits = network(images)
+        loss = tasks.loss(logits, wanted)
         if average is not None:
             unlabeled, _ = seen(slice(start, start + batch), False)
             with torch.no_grad():
@@ -101,6 +106,8 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
         optimizer.step()
         if average is not None:
             average.update_parameters(network)
+        total += loss.detach() * len(images)
+        right += (logits.argmax(1) == wanted).sum()
 
 
 def main(words: list[str] | None = None) -> None:

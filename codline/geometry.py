@@ -23,7 +23,6 @@ REJECTIONS = 16  # in a row, before all distances are brought up to date
 Rows = slice | np.ndarray | Sequence[int]
 Less = Callable[[np.ndarray, slice, np.ndarray], np.ndarray]  # values, whose they are, what happened -> values
 Events = Callable[[int], Iterable[int]]  # the row taken -> what happens
-Decided = Callable[[slice, list[int], float], bool]  # rows, all that happened, the largest value of other rows -> can the largest of these be taken?
 
 
 @dataclass(frozen=True)
@@ -111,12 +110,11 @@ def closest(points: Points, rows: Rows, others: np.ndarray, least: np.ndarray) -
     return least
 
 
-def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Events, before: Iterable[int] = (), decided: Decided | None = None) -> list[int]:
+def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Events, before: Iterable[int] = ()) -> list[int]:
     """So many rows, each the one with the largest value, ties to the first; fewer, if no value as large as the floor is left.
 
     A row taken causes events, and `less` brings values up to date with events: they only shrink, so old ones are upper bounds. A block of rows is brought
-    up to date, with all the events that it missed at once, only when its bound is the largest of all: the picks are those of the plain greedy. Where even
-    values that are up to date are bounds, `decided` says whether one can be chosen all the same, or else makes some of them smaller.
+    up to date, with all the events that it missed at once, only when its bound is the largest of all: the picks are those of the plain greedy.
     """
     happened, chosen = list(before), list[int]()
     blocks = [slice(start, min(start + BLOCK, len(values))) for start in range(0, len(values), BLOCK)]
@@ -128,7 +126,7 @@ def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Event
         if seen[block] < len(happened):
             values[rows] = less(values[rows], rows, np.array(happened[seen[block] :]))
             seen[block] = len(happened)
-        elif decided is None or decided(rows, happened, max((-bound for bound, _ in heap[1:3]), default=-np.inf)):
+        else:
             chosen.append(rows.start + int(values[rows].argmax()))
             values[chosen[-1]] = -1
             happened.extend(events(chosen[-1]))

@@ -44,20 +44,21 @@ kinds = st.sampled_from(["normal", "relu", "grid", "copies", "constant"])
 
 
 @settings(deadline=None)
-@given(st.integers(0, 999), st.integers(1, 60), st.integers(0, 20), st.integers(1, 40), kinds, st.integers(1, 9), st.data())
+@given(st.integers(0, 999), st.integers(1, 60), st.integers(0, 20), st.integers(1, 40), kinds, st.tuples(*[st.integers(1, 9)] * 3), st.data())
 def test_the_lazy_k_center_picks_what_the_plain_one_picks(
-    seed: int, candidates: int, labeled: int, width: int, kind: str, block: int, data: st.DataObject
+    seed: int, candidates: int, labeled: int, width: int, kind: str, sizes: tuple[int, int, int], data: st.DataObject
 ) -> None:
     points = Points.of(rows_of(seed, candidates + labeled, width, kind))
     count = data.draw(st.integers(1, candidates))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(geometry, "BLOCK", block)
+        for name, size in zip(("BLOCK", "FIRST", "TOLD"), sizes, strict=True):
+            patch.setattr(centers, name, size)
         found = k_center(points, candidates, count)
     assert found.tolist() == plain_k_center(points.factors[0], candidates, count)
 
 
 def test_the_lazy_k_center_picks_what_the_plain_one_picks_over_many_blocks() -> None:
-    rows = rows_of(0, 3 * geometry.BLOCK + 50, 64, "normal")
+    rows = rows_of(0, 3 * centers.BLOCK + 50, 64, "normal")
     candidates = len(rows) - 40
     assert k_center(Points.of(rows), candidates, 60).tolist() == plain_k_center(Points.of(rows).factors[0], candidates, 60)
 
@@ -75,12 +76,14 @@ def test_the_lazy_k_center_picks_what_the_plain_one_picks_where_single_precision
     assert k_center(Points.of(rows), 380, 80).tolist() == plain_k_center(Points.of(rows).factors[0], 380, 80)
 
 
-def test_few_distances_are_worked_out_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted = []
-    settled = centers.Bounds.settled
-    monkeypatch.setattr(centers.Bounds, "settled", lambda self, rows, known: (counted.append(len(rows)), settled(self, rows, known))[1])
-    k_center(Points.of(rows_of(4, 5000, 64, "normal")), 4900, 100)
-    assert sum(counted) < 200
+def test_few_distances_are_worked_out_twice_and_most_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    exactly, nearly = [], []
+    settle, guess = centers.Bounds.settle, centers.nearly
+    monkeypatch.setattr(centers.Bounds, "settle", lambda self, rows: (exactly.append(len(rows)), settle(self, rows))[1])
+    monkeypatch.setattr(centers, "nearly", lambda rows, others, lengths: (nearly.append(len(rows) * len(others)), guess(rows, others, lengths))[1])
+    k_center(Points.of(rows_of(4, 6000, 64, "normal")), 4900, 100)
+    assert sum(exactly) < 200
+    assert sum(nearly) < 0.5 * 4900 * (1100 + 100)
 
 
 def test_rounding_to_whole_numbers_does_not_change_picks_among_distances_that_differ() -> None:
