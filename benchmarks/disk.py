@@ -53,9 +53,9 @@ def parquet() -> Form:
 
 
 FORMS = {
-    "Arrow, float32, mapped (outputs.arrow)": arrow(np.float32, None),
+    "Arrow, float32, mapped": arrow(np.float32, None),
     "Arrow, float32, lz4": arrow(np.float32, "lz4"),
-    "Arrow, float32, zstd": arrow(np.float32, "zstd"),
+    "Arrow, float32, zstd (outputs.arrow)": arrow(np.float32, "zstd"),
     "Parquet, float32, bytes apart, zstd": parquet(),
     "Arrow, float16, mapped": arrow(np.float16, None),
     "Arrow, float16, zstd": arrow(np.float16, "zstd"),

@@ -51,7 +51,7 @@ def parser(about: str | None, rounds: int = 5) -> argparse.ArgumentParser:
     found.add_argument("--rounds", type=int, default=rounds, help="medians are of so many; one before them is not counted")
     found.add_argument("--quick", action="store_true", help="small sizes: to see whether it runs, not how fast")
     found.add_argument("--wall", action="store_true", help="seconds on the clock instead of the CPU's: for a machine with nothing else to do")
-    found.add_argument("--json", type=Path, help="write the figures there, too")
+    found.add_argument("--json", type=lambda path: Path(path).absolute(), help="write the figures there, too")
     return found
 
 

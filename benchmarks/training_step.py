@@ -28,8 +28,8 @@ Seen = tuple[torch.Tensor, torch.Tensor]  # images, what is wanted of them
 CASES: dict[str, tuple[ModelSpec, tuple[int, int, int], int, int, int]] = {  # model, shape, batch, steps, epochs
     "small_cnn, 28x28": (SmallCnn(width=16), (1, 28, 28), 64, 12, 1),
     "resnet18, 32x32": (ResNet18(), (3, 32, 32), 32, 2, 1),
-    "small_unet, 64x96": (SmallUnet(width=8), (3, 64, 96), 8, 8, 4),  # of many epochs only the first decodes masks
-    "drn_d_22, 64x64": (DrnD22(), (3, 64, 64), 2, 16, 1),
+    "small_unet, 64x96": (SmallUnet(width=8), (3, 64, 96), 8, 8, 2),  # of many epochs only the first decodes masks
+    "drn_d_22, 64x64": (DrnD22(), (3, 64, 64), 2, 10, 1),
 }
 
 

@@ -16,17 +16,19 @@ DISK_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def whole(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary neighbour of `path` that takes its name only once it is complete and on disk.
 
-    The temporary name is fixed, so that what a kill leaves behind is overwritten by the next try.
+    The temporary name is fixed, so that what a kill leaves behind is overwritten by the next try. What is not durable may be lost with the machine's power,
+    but not with a process: waiting for a disk can take as long as a batch.
     """
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield part
-        with part.open("rb+") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with part.open("rb+") as file:
+                os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -57,13 +59,13 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_text(path: Path, text: str) -> None:
-    with whole(path) as part:
+def write_text(path: Path, text: str, durable: bool = True) -> None:
+    with whole(path, durable) as part:
         part.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def write_json(path: Path, value: Any, durable: bool = True) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", durable)
 
 
 def read_json(path: Path) -> Any:

@@ -24,13 +24,13 @@ def checkpoint(key: str) -> Path:
     return folder / key / "last.safetensors"
 
 
-def note(kind: str, stage: str, value: dict[str, Any] | None) -> None:
+def note(kind: str, stage: str, value: dict[str, Any] | None, durable: bool = False) -> None:
     """Leave a note that others may read at any instant: kind is `progress`, `seconds` or `error`."""
     path = root() / kind / f"{stage}.json"
     if value is None:
         path.unlink(missing_ok=True)
     else:
-        write_json(path, value)
+        write_json(path, value, durable)
 
 
 def read_note(kind: str, stage: str) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ def recorded(name: str = "run") -> Iterator[None]:
         if last is not None:
             bury(client, UUID(last["id"]))
             recount(client)
-    scratch.note("flow", name, {"id": str(context.flow_run.id), "process": os.getpid()})
+    scratch.note("flow", name, {"id": str(context.flow_run.id), "process": os.getpid()}, durable=True)
     try:
         yield
     finally:

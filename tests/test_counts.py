@@ -1,5 +1,6 @@
 """What work takes, counted instead of timed: images through a network, images read, bytes held, tables opened."""
 
+import os
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -112,6 +113,15 @@ def test_a_pass_holds_a_batch_and_not_the_pool(tmp_path: Path) -> None:
 
     seen(200)
     assert peak(lambda: seen(count)) < 1.2 * peak(lambda: seen(400))
+
+
+def test_scoring_waits_for_the_disk_once_a_file_and_not_once_a_batch(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited, fsync = list[int](), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (waited.append(file), fsync(file))[1])
+    workspace.change(**{"score.batch_size": 8})
+    workspace.run("score", "c2")
+    assert waiting(workspace) > 8 * 10
+    assert len(waited) == 2  # outputs, scores
 
 
 @pytest.mark.parametrize(("picker", "passes"), [("top", 1), ("softmax", 1), ("class_balanced", 1), ("power", 2)])
