@@ -65,20 +65,15 @@ def clock(asked: argparse.Namespace) -> Clock:
 
 def compared(cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time) -> list[Measured]:
     """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread."""
-    found = []
     with threadpool_limits(1):
-        for case, contenders in cases.items():
-            rows = raced(case, contenders, rounds, clock)
-            reference = rows[0].seconds
-            found += [replace(row, ratio=row.seconds / reference) if row.seconds and reference else row for row in rows]
-    return found
+        return [row for case, contenders in cases.items() for row in raced(case, contenders, rounds, clock)]
 
 
 def raced(case: str, contenders: dict[str, Contender], rounds: int, clock: Clock) -> list[Measured]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     notes, answers, running = dict.fromkeys(contenders, ""), dict[str, object](), dict(contenders)
     for number in track(range(rounds + 1), case, console=Console(stderr=True), transient=True):
-        for name, act in list(running.items()):
+        for name, act in list(running.items())[:: -1 if number % 2 else 1]:  # now this one first, now that
             began = clock()
             try:
                 answers[name] = act()
@@ -92,8 +87,16 @@ def raced(case: str, contenders: dict[str, Contender], rounds: int, clock: Clock
             if took > LONG:
                 notes[name] = "one run"
                 del running[name]
-    medians = {name: statistics.median(times) if times else None for name, times in seconds.items()}
-    return [Measured(case, name, medians[name], note=notes[name], answer=answers.get(name)) for name in contenders]
+    reference = next(iter(seconds.values()))
+    return [Measured(case, name, *medians(times, reference), note=notes[name], answer=answers.get(name)) for name, times in seconds.items()]
+
+
+def medians(times: list[float], reference: list[float]) -> tuple[float | None, float | None]:
+    """Of seconds, and of the ratios within a round: what slows a machine down for a while slows both."""
+    if not times or not reference:
+        return statistics.median(times) if times else None, None
+    pairs = [*zip(times, reference, strict=True)] if len(times) == len(reference) else [(statistics.median(times), statistics.median(reference))]
+    return statistics.median(times), statistics.median(one / other for one, other in pairs) if all(reference) else None
 
 
 def remarked(found: list[Measured], remark: Callable[[Any, Any], str]) -> list[Measured]:

@@ -59,12 +59,11 @@ def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: 
     normalize = Normalize([0.5] * shape[0], [0.25] * shape[0], torch.device("cpu"))
     examples = Examples(pixels.__getitem__, np.arange(count), kept, np.arange(count, 2 * count), normalize)
     network = spec.drawn(CLASSES, shape, 0)
-    ready = normalize(torch.from_numpy(pixels))
     targets = torch.from_numpy(labels.astype(np.int64))
     raw, generator, planned = torch.from_numpy(pixels), torch.Generator().manual_seed(0), recipe(batch, epochs, semi)
     augment = planned.augment
 
-    def moved(rows: slice, labeled: bool) -> Seen:
+    def seen(rows: slice, labeled: bool) -> Seen:
         if not labeled:
             return normalize(augment(raw[count:][rows], generator)), targets[rows]
         if dense:
@@ -72,21 +71,14 @@ def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: 
             return normalize(images), wanted.long()
         return normalize(augment(raw[rows], generator)), targets[rows]
 
-    def still(rows: slice, labeled: bool) -> Seen:
-        return ready[0 if labeled else count :][rows], targets[rows]
-
     return {
-        "bare torch loop": lambda: bare(network, moved, count, planned),
-        "bare torch loop, floats ready": lambda: bare(network, still, count, planned),
+        "bare torch loop": lambda: bare(network, seen, count, planned),
         "fit()": lambda: fit(network, examples, planned, seed=0, resume=None, on_epoch=lambda _: None),
     }
 
 
 def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, planned: Recipe) -> None:
-    """Bytes in memory are cropped, flipped and standardised as in fit(), or floats are there from the start: then all of that is on fit()'s side.
-
-    Both add up the losses and count the right answers, as fit() does.
-    """
+    """Bytes in memory are cropped, flipped and standardised, losses added up and right answers counted, as in fit()."""
     network.train()
     batch, semi = planned.batch_size, isinstance(planned.objective, Ema)
     optimizer = torch.optim.SGD(network.parameters(), RATE, 0.9, weight_decay=5e-4)
@@ -111,7 +103,7 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
 
 
 def main(words: list[str] | None = None) -> None:
-    asked = parser(__doc__, rounds=3).parse_args(words)
+    asked = parser(__doc__, rounds=5).parse_args(words)
     configure(Compute(device="cpu"))
     cases = {
         f"{case}, {'semi-supervised' if semi else 'supervised'}": contenders(*setting, semi)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.orchestration import ORDER, cycle_rows, last_cycle, stage_rows, waiting
+from benchmarks.orchestration import ORDER, cycle_rows, stage_rows, typical, waiting
 from tests.flows.project import Project
 
 pytestmark = pytest.mark.slow
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_seconds_of_a_cycle_are_found_where_prefect_and_the_stages_keep_them(project: Project) -> None:
     project.must("codline", "run", "--seed", "1")  # `finished` may have been run by another worker's server
-    cycle = last_cycle(project, "c1")
+    cycle = typical(project, ["c1"])
     assert set(ORDER) == set(cycle.inside) == set(cycle.tasks)
     assert all(0 < cycle.inside[stage] < cycle.tasks[stage] < cycle.all for stage in ORDER)
     bare = dict.fromkeys(ORDER, 0.01)
