@@ -110,13 +110,13 @@ def closest(points: Points, rows: Rows, others: np.ndarray, least: np.ndarray) -
     return least
 
 
-def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Events, before: Iterable[int] = ()) -> list[int]:
+def greedy(values: np.ndarray, floor: int, count: int, less: Less, events: Events) -> list[int]:
     """So many rows, each the one with the largest value, ties to the first; fewer, if no value as large as the floor is left.
 
     A row taken causes events, and `less` brings values up to date with events: they only shrink, so old ones are upper bounds. A block of rows is brought
     up to date, with all the events that it missed at once, only when its bound is the largest of all: the picks are those of the plain greedy.
     """
-    happened, chosen = list(before), list[int]()
+    happened, chosen = list[int](), list[int]()
     blocks = [slice(start, min(start + BLOCK, len(values))) for start in range(0, len(values), BLOCK)]
     heap, seen = [(-float(values[rows].max()), block) for block, rows in enumerate(blocks)], [0] * len(blocks)
     heapq.heapify(heap)

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 from codline import tables
 from codline.decoding import THREADS, Shape, ahead, decoded
@@ -23,6 +24,7 @@ LARGEST = 128  # pixels a side of an image that is stored raw
 CACHE = 2**30  # bytes of decoded images kept by an open store
 HANDFUL, SMALL = 32, 2**16  # images that are worked on together, and the bytes of their files, at most
 TINY = 2**12  # bytes of a file that no thread is asked to decode: threads would wait for each other most of the time
+COUNTED = 2**19  # bytes of pixels whose values are counted together
 HEARD = 256  # images between two notes of progress
 
 
@@ -57,45 +59,67 @@ def write(path: Path, ids: np.ndarray, images: np.ndarray | Files, counted: np.n
     """
     shape = shape_of(images)
     encoded = not isinstance(images, np.ndarray) and max(shape[1:]) > LARGEST
-    layout, hashes, counts = schema(shape, encoded), np.empty(len(ids), "S64"), np.zeros((shape[0], 256), np.int64)
+    layout, hashes, tally = schema(shape, encoded), np.empty(len(ids), "S64"), Tally(shape)
     done = 0
     with tables.stream(path, layout) as writer:
-        batch = Batch(writer, layout)
-        for data, pixels in portions(images):
-            for row, cell in enumerate(data if encoded else map(np.ndarray.tobytes, pixels), done):
-                hashes[row] = hashlib.sha256(cell).hexdigest()
-                batch.add(int(ids[row]), cell)
-            if counted is not None:
-                counts += frequencies(pixels[counted[done : done + len(pixels)]])
+        batch = FileBatch(writer, layout) if encoded else PixelBatch(writer, layout, shape)
+        for files, pixels in portions(images):
             before, done = done, done + len(pixels)
+            hashes[before:done] = [hashlib.sha256(cell).hexdigest() for cell in (files if encoded else pixels)]
+            batch.add(ids[before:done], files, pixels)
+            if counted is not None:
+                tally.add(pixels[counted[before:done]])
             if advance is not None and (before // HEARD < done // HEARD or done == len(ids)):
                 advance(done)
         batch.flush()
-    return Stored(hashes, counts)
+    return Stored(hashes, tally.found())
 
 
-class Batch:
-    """Cells of a record batch, until there are enough."""
+class FileBatch:
+    """Files of a record batch, until there are enough."""
 
     def __init__(self, writer: pa.RecordBatchFileWriter, layout: pa.Schema) -> None:
         self.writer, self.layout, self.size = writer, layout, 0
         self.ids: list[int] = []
-        self.cells: list[bytes] = []
+        self.files: list[bytes] = []
 
-    def add(self, row: int, cell: bytes) -> None:
-        self.ids.append(row)
-        self.cells.append(cell)
-        self.size += len(cell)
-        if self.size >= BYTES or len(self.ids) == BATCH:
-            self.flush()
+    def add(self, ids: np.ndarray, files: list[bytes], _: np.ndarray) -> None:
+        for row, file in zip(ids.tolist(), files, strict=True):
+            self.ids.append(row)
+            self.files.append(file)
+            self.size += len(file)
+            if self.size >= BYTES or len(self.ids) == BATCH:
+                self.flush()
 
     def flush(self) -> None:
         if self.ids:
-            kind, cells = self.layout.field("image").type, self.cells
-            raw = pa.types.is_fixed_size_list(kind)
-            column = pa.FixedSizeListArray.from_arrays(pa.array(np.frombuffer(b"".join(cells), np.uint8)), type=kind) if raw else pa.array(cells, kind)
-            self.writer.write_batch(pa.record_batch([pa.array(self.ids, pa.int64()), column], schema=self.layout))
-        self.ids, self.cells, self.size = [], [], 0
+            self.writer.write_batch(pa.record_batch([pa.array(self.ids, pa.int64()), pa.array(self.files, pa.binary())], schema=self.layout))
+        self.ids, self.files, self.size = [], [], 0
+
+
+class PixelBatch:
+    """Images of a record batch, until there are enough, in memory that every batch uses again: to ask for it anew takes as long as to fill it."""
+
+    def __init__(self, writer: pa.RecordBatchFileWriter, layout: pa.Schema, shape: Shape) -> None:
+        self.writer, self.layout, self.count = writer, layout, 0
+        rows = min(BATCH, -(-BYTES // int(np.prod(shape))))
+        self.ids, self.pixels = np.empty(rows, np.int64), np.empty((rows, *shape), np.uint8)
+
+    def add(self, ids: np.ndarray, _: list[bytes], pixels: np.ndarray) -> None:
+        while len(ids):
+            room = slice(self.count, min(self.count + len(ids), len(self.ids)))
+            fitting = room.stop - room.start
+            self.ids[room], self.pixels[room], self.count = ids[:fitting], pixels[:fitting], room.stop
+            ids, pixels = ids[fitting:], pixels[fitting:]
+            if self.count == len(self.ids):
+                self.flush()
+
+    def flush(self) -> None:
+        if self.count:
+            values = pa.array(self.pixels[: self.count].reshape(-1))
+            column = pa.FixedSizeListArray.from_arrays(values, type=self.layout.field("image").type)
+            self.writer.write_batch(pa.record_batch([pa.array(self.ids[: self.count]), column], schema=self.layout))
+        self.count = 0
 
 
 def shape_of(images: np.ndarray | Files) -> Shape:
@@ -104,13 +128,16 @@ def shape_of(images: np.ndarray | Files) -> Shape:
 
 
 def portions(images: np.ndarray | Files) -> Iterator[tuple[list[bytes], np.ndarray]]:
-    """All images, some at a time: their files, if they are files, and their pixels. Files are read one at a time and decoded several at a time."""
+    """All images, some at a time: their files, if they are files, and their pixels in one piece. Files are read one at a time, decoded several at a time."""
     if isinstance(images, np.ndarray):
-        yield from (([], images[start : start + HANDFUL]) for start in range(0, len(images), HANDFUL))
+        yield from (([], np.ascontiguousarray(images[start : start + HANDFUL])) for start in range(0, len(images), HANDFUL))
         return
 
     def opened(some: list[tuple[int, bytes]]) -> tuple[list[bytes], np.ndarray]:
-        return [data for _, data in some], np.stack([decoded_of(row, data) for row, data in some])
+        pixels = np.empty((len(some), *images.shape), np.uint8)
+        for place, (row, data) in enumerate(some):
+            pixels[place] = decoded_of(row, data)
+        return [data for _, data in some], pixels
 
     def decoded_of(row: int, data: bytes) -> np.ndarray:
         try:
@@ -137,17 +164,39 @@ def handfuls(files: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, byt
         yield some
 
 
-def frequencies(pixels: np.ndarray) -> np.ndarray:
-    """Of the 256 values in each channel of these images."""
-    return np.stack([np.bincount(pixels[:, channel].reshape(-1), minlength=256) for channel in range(pixels.shape[1])])
+class Tally:
+    """How often each of the 256 values is in each channel. Pillow counts bytes as they are, in half the time of bincount, which makes integers of them."""
+
+    def __init__(self, shape: Shape) -> None:
+        channels, self.height, self.width = shape
+        self.counts, self.waiting = np.zeros((channels, 256), np.int64), 0
+        self.planes = np.empty((channels, max(1, COUNTED // int(np.prod(shape))), self.height, self.width), np.uint8)
+
+    def add(self, pixels: np.ndarray) -> None:
+        while len(pixels):
+            room = self.planes[:, self.waiting : self.waiting + len(pixels)]
+            room[:] = pixels[: room.shape[1]].transpose(1, 0, 2, 3)
+            self.waiting, pixels = self.waiting + room.shape[1], pixels[room.shape[1] :]
+            if self.waiting == self.planes.shape[1]:
+                self.count()
+
+    def count(self) -> None:
+        if self.waiting:
+            for counts, plane in zip(self.counts, self.planes[:, : self.waiting], strict=True):
+                counts += Image.frombuffer("L", (self.width, self.height * self.waiting), plane, "raw", "L", 0, 1).histogram()
+        self.waiting = 0
+
+    def found(self) -> np.ndarray:
+        self.count()
+        return self.counts
 
 
 def counts(images: np.ndarray | Files, counted: np.ndarray) -> np.ndarray:
-    found, done = np.zeros((shape_of(images)[0], 256), np.int64), 0
+    tally, done = Tally(shape_of(images)), 0
     for _, pixels in portions(images):
-        found += frequencies(pixels[counted[done : done + len(pixels)]])
+        tally.add(pixels[counted[done : done + len(pixels)]])
         done += len(pixels)
-    return found
+    return tally.found()
 
 
 def moments(counts: np.ndarray) -> tuple[list[float], list[float]]:

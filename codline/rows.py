@@ -50,14 +50,18 @@ class Batches:
 
     def has(self, ids: np.ndarray) -> np.ndarray:
         """Which of the ids are there."""
+        return self.found(ids)[1]
+
+    def found(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each id, the row that it would be in, and whether it is there."""
         rows = np.searchsorted(self.ids, ids)
         there = rows < len(self.ids)
         there[there] = self.ids[rows[there]] == ids[there]
-        return there
+        return rows, there
 
     def located(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of each id, which batch it is in, and which row of that."""
-        there, rows = self.has(ids), np.searchsorted(self.ids, ids)
+        rows, there = self.found(ids)
         if not there.all():
             raise DataError(f"{self.path}: has no row with id {int(ids[~there][0])}")
         batch = np.searchsorted(self.starts, rows, side="right") - 1

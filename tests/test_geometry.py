@@ -44,14 +44,16 @@ kinds = st.sampled_from(["normal", "relu", "grid", "copies", "constant"])
 
 
 @settings(deadline=None)
-@given(st.integers(0, 999), st.integers(1, 60), st.integers(0, 20), st.integers(1, 40), kinds, st.tuples(*[st.integers(1, 9)] * 3), st.data())
+@given(
+    st.integers(0, 999), st.integers(1, 60), st.integers(0, 20), st.integers(1, 40), kinds, st.tuples(*[st.integers(1, 9)] * 3, st.integers(16, 40)), st.data()
+)
 def test_the_lazy_k_center_picks_what_the_plain_one_picks(
-    seed: int, candidates: int, labeled: int, width: int, kind: str, sizes: tuple[int, int, int], data: st.DataObject
+    seed: int, candidates: int, labeled: int, width: int, kind: str, sizes: tuple[int, int, int, int], data: st.DataObject
 ) -> None:
     points = Points.of(rows_of(seed, candidates + labeled, width, kind))
     count = data.draw(st.integers(1, candidates))
     with pytest.MonkeyPatch.context() as patch:
-        for name, size in zip(("BLOCK", "FIRST", "TOLD"), sizes, strict=True):
+        for name, size in zip(("BLOCK", "FIRST", "TOLD", "SMALL"), sizes, strict=True):
             patch.setattr(centers, name, size)
         found = k_center(points, candidates, count)
     assert found.tolist() == plain_k_center(points.factors[0], candidates, count)
@@ -78,9 +80,9 @@ def test_the_lazy_k_center_picks_what_the_plain_one_picks_where_single_precision
 
 def test_few_distances_are_worked_out_twice_and_most_never(monkeypatch: pytest.MonkeyPatch) -> None:
     exactly, nearly = [], []
-    settle, guess = centers.Bounds.settle, centers.nearly
+    settle, guess = centers.Bounds.settle, centers.products
     monkeypatch.setattr(centers.Bounds, "settle", lambda self, rows: (exactly.append(len(rows)), settle(self, rows))[1])
-    monkeypatch.setattr(centers, "nearly", lambda rows, others, lengths: (nearly.append(len(rows) * len(others)), guess(rows, others, lengths))[1])
+    monkeypatch.setattr(centers, "products", lambda rows, others: (nearly.append(len(rows) * len(others)), guess(rows, others))[1])
     k_center(Points.of(rows_of(4, 6000, 64, "normal")), 4900, 100)
     assert sum(exactly) < 200
     assert sum(nearly) < 0.5 * 4900 * (1100 + 100)

@@ -4,9 +4,11 @@ import hashlib
 import io
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 from PIL import Image
 
 from codline import decoding, images
@@ -109,6 +111,22 @@ def test_values_are_counted_where_they_count(tmp_path: Path, side: int) -> None:
     assert std == pytest.approx((pixels / 255).std((0, 2, 3)), abs=1e-6)
     raw = Raw(photographs(4, side), np.zeros(4, np.int32), ~pool, ("a",))
     assert raw.statistics() == (mean, std)
+
+
+@settings(deadline=None, max_examples=40)
+@given(count=st.integers(0, 90), room=st.integers(1, 4000), counted=st.integers(1, 4000), seed=st.integers(0, 99))
+def test_what_is_stored_and_counted_does_not_depend_on_how_much_is_worked_on_together(count: int, room: int, counted: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    pixels, ids, mask = rng.integers(0, 256, (count, 3, 4, 5), np.uint8), np.arange(count) * 3, rng.random(count) < 0.7
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(images, "BYTES", room)
+        patch.setattr(images, "COUNTED", counted)
+        stored = images.write(Path(folder) / "images.arrow", ids, pixels, mask)
+        store = images.opened(Path(folder) / "images.arrow")
+        assert (store.take(ids) == pixels).all()
+        assert np.diff(store.starts[:-1]).tolist() == [-(-room // 60)] * (len(store.starts) - 2)
+    assert stored.hashes.tolist() == [hashlib.sha256(one.tobytes()).hexdigest().encode() for one in pixels]
+    assert stored.counts.tolist() == [np.bincount(plane.ravel(), minlength=256).tolist() for plane in pixels[mask].transpose(1, 0, 2, 3)]
 
 
 def test_only_files_of_some_size_are_worth_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
