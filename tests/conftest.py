@@ -26,15 +26,24 @@ def pytest_configure() -> None:
     configure(Compute(device="cpu"))
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what may take longest, so that no worker is left alone with it at the end; then what needs a Prefect server, so that one worker has it."""
+    """What needs a campaign that went through Prefect is slow: the first such test waits for it.
+
+    Each worker begins with its share of what may take longest, so that none is left alone with it at the end: workers get stretches of the list.
+    """
+    for item in items:
+        if "finished" in getattr(item, "fixturenames", ()):
+            item.add_marker("slow")
     if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=patience, reverse=True)
+        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        ordered = sorted(items, key=patience, reverse=True)
+        items[:] = [item for worker in range(workers) for item in ordered[worker::workers]]
 
 
-def patience(item: pytest.Item) -> tuple[int, bool, bool]:
+def patience(item: pytest.Item) -> tuple[int, bool]:
     limit = item.get_closest_marker("timeout")
-    return (limit.args[0] if limit else 0), item.get_closest_marker("slow") is not None, item.path.parent.name == "flows"
+    return (limit.args[0] if limit else 0), item.get_closest_marker("slow") is not None
 
 
 @pytest.fixture(scope="session")
