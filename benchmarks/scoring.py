@@ -6,10 +6,14 @@ import argparse
 import contextlib
 import hashlib
 import io
+import os
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,10 +22,10 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from benchmarks.campaigns import Plan, drawn, two_cycles
-from benchmarks.harness import Contender, Measured, clock, compared, parser, remarked, rounds, told_each
+from benchmarks.harness import Contender, Measured, apart, clock, compared, parser, remarked, rounds, told_each
 from codline import images as image_store, tables, weights
 from codline.augment import Augment
-from codline.compute import configure
+from codline.compute import PINS, configure
 from codline.datasets.base import Encoded
 from codline.inference import Normalize
 from codline.labels import unlabeled
@@ -33,6 +37,7 @@ from tests.workspace import Workspace
 
 MEAN, STD, SHAPE = [0.5] * 3, [0.25] * 3, (3, 32, 32)
 RELEASED = 128  # the released code's batches
+BRIEF = 32  # images of a pass that may take seven times as long as it should
 Cases = dict[str, dict[str, Contender]]
 
 
@@ -61,31 +66,46 @@ class Seen:
 
 
 @torch.inference_mode()
-def forward(network: Network, images: torch.Tensor, size: int, ready: Callable[[torch.Tensor], torch.Tensor] = lambda batch: batch) -> list[torch.Tensor]:
-    return [network(ready(images[start : start + size])) for start in range(0, len(images), size)]
+def forward(network: Network, images: torch.Tensor, size: int) -> list[torch.Tensor]:
+    return [network(images[start : start + size]) for start in range(0, len(images), size)]
 
 
 def passes(seen: Seen) -> dict[str, Contender]:
     network, size = seen.network("model"), seen.plan.batch_size
-    raw = torch.from_numpy(seen.pixels)
-    ready = seen.normalize(raw)
+    ready = seen.normalize(torch.from_numpy(seen.pixels))
     return {
         "bare forward, floats in memory": lambda: forward(network, ready, size),
-        "bare forward, bytes in memory": lambda: forward(network, raw, size, seen.normalize),
         "score stage, COD": lambda: seen.workspace.run("score", "c2"),
     }
 
 
-def halves(seen: Seen) -> dict[str, Contender]:
-    """So few that a CPU without units for it is done soon."""
-    network, size = seen.network("model"), RELEASED // 4
-    ready = seen.normalize(torch.from_numpy(seen.pixels[: 4 * size]))
+def numbers(asked: argparse.Namespace) -> list[Measured]:
+    """What it costs to keep to AVX2 and float32, the defaults: each way in a process of its own, for libraries choose their instructions once."""
+    ways = {"AVX2, float32": ("avx2", False), "native, float32": ("native", False), "native, bfloat16": ("native", True), "AVX2, bfloat16": ("avx2", True)}
+    took = {way: apart(seconds_of, *setting, 1 if asked.quick else asked.rounds).answer for way, setting in ways.items()}
+    first = next(iter(took.values()))
+    return [
+        Measured(f"one pass, {name}, {BRIEF} images 32x32, compute as said", way, took[way][name], took[way][name] / first[name])
+        for name in first
+        for way in ways
+    ]
 
-    def half() -> list[torch.Tensor]:
-        with torch.autocast("cpu", torch.bfloat16):
-            return forward(network, ready, size)
 
-    return {"bare forward, float32": lambda: forward(network, ready, size), "bare forward, bfloat16 (autocast)": half}
+def seconds_of(instructions: Literal["avx2", "native"], low: bool, rounds: int) -> dict[str, float]:
+    """{model: median CPU seconds of a pass}"""
+    for name in PINS["avx2"]:  # what the process before this one was told, and passed on
+        os.environ.pop(name, None)
+    device, found = configure(Compute(device="cpu", instructions=instructions)), {}
+    images = torch.randn(BRIEF, *SHAPE, generator=torch.Generator().manual_seed(0)).to(memory_format=torch.channels_last)
+    for name, model in {"small_cnn": SmallCnn(width=16), "resnet18": ResNet18()}.items():
+        network, times = model.drawn(10, SHAPE, 0).eval(), []
+        for _ in range(rounds + 1):
+            began = time.process_time()
+            with torch.autocast(device.type, torch.bfloat16, enabled=low):
+                forward(network, images, BRIEF)
+            times.append(time.process_time() - began)
+        found[name] = statistics.median(times[1:])
+    return found
 
 
 class Pictures(Dataset[torch.Tensor]):
@@ -138,7 +158,6 @@ def scored(asked: argparse.Namespace) -> Iterator[list[Measured]]:
             seen = Seen(workspace, plan)
             size = f"{name}, {len(seen.ids):,} images 32x32"
             yield compared({f"one pass, {size}": passes(seen)}, rounds(asked), clock(asked))
-            yield compared({f"one pass, {name}, {RELEASED} images 32x32": halves(seen)}, rounds(asked), clock(asked))
             yield remarked(compared({f"COD iteration, {size}": iterations(seen)}, rounds(asked), clock(asked)), same_ids)
 
 
@@ -207,6 +226,7 @@ def ingestion(count: int) -> Iterator[Cases]:
 
 def parts(asked: argparse.Namespace) -> Iterator[list[Measured]]:
     yield from scored(asked)
+    yield numbers(asked)
     count = 200 if asked.quick else 10_000
     yield compared({f"an epoch of {count:,} augmented images 32x32": batches(count)}, rounds(asked), clock(asked))
     with ingestion(200 if asked.quick else asked.ingested) as cases:
@@ -214,8 +234,8 @@ def parts(asked: argparse.Namespace) -> Iterator[list[Measured]]:
 
 
 def main(words: list[str] | None = None) -> None:
-    arguments = parser(__doc__, rounds=5)
-    arguments.add_argument("--images", type=int, default=12_000, help="of the pool that small_cnn sees; resnet18 sees a twentieth")
+    arguments = parser(__doc__, rounds=4)
+    arguments.add_argument("--images", type=int, default=8_000, help="of the pool that small_cnn sees; resnet18 sees a twentieth")
     arguments.add_argument("--ingested", type=int, default=20_000, help="images of prepare")
     asked = arguments.parse_args(words)
     configure(Compute(device="cpu"))

@@ -1,10 +1,11 @@
-"""Which device, how many threads, which vector instructions: everything besides data and code that moves bits."""
+"""Which device, how many threads, which vector instructions and numbers: everything besides data and code that moves bits."""
 
 import contextlib
 import ctypes
 import os
 import platform
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ PINS = {
     "baseline": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
 }
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
+UNITS = ("avx512_bf16", "amx_bf16")  # what multiplies bfloat16 in a CPU: there it takes half the time of float32, elsewhere five to seven times as long
+CHOSEN = {"bfloat16": False}  # by configure, as torch's own settings are
 
 
 def configure(compute: Compute) -> torch.device:
@@ -38,7 +41,31 @@ def configure(compute: Compute) -> torch.device:
     # GPUs that can would multiply with ten bits of the mantissa: quick, and other bits than those of a GPU that cannot.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not compute.deterministic
     keep_freed_memory()
-    return device(compute.device)
+    found = device(compute.device)
+    CHOSEN["bfloat16"] = chosen(compute, found)
+    return found
+
+
+def chosen(compute: Compute, device: torch.device) -> bool:
+    """Are networks to multiply in bfloat16?"""
+    able = has_units(device, compute.instructions)
+    if compute.precision == "bfloat16" and not able:
+        why = f" with compute.instructions {compute.instructions!r}" if device.type == "cpu" else ""
+        raise UserError(f"params.yaml: compute.precision: found 'bfloat16', but this {device.type} has no units for it{why}; expected 'float32' or 'auto'")
+    return able and compute.precision != "float32"
+
+
+def has_units(device: torch.device, instructions: str) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        return instructions == "native" and any(torch.cpu.get_capabilities().get(name) for name in UNITS)
+    return False
+
+
+def multiplying(device: torch.device) -> AbstractContextManager[Any]:
+    """Around what a network does: its products and convolutions are then in the numbers that were chosen, and weights stay in float32."""
+    return torch.autocast(device.type, torch.bfloat16) if CHOSEN["bfloat16"] else contextlib.nullcontext()
 
 
 def keep_freed_memory() -> None:

@@ -22,7 +22,7 @@ def facts() -> dict[str, str]:
     """Everything besides params.yaml and code that may move bytes."""
     compute = section(load(Path("params.yaml")), "compute", Compute)
     configure(compute)
-    pinned = {"compute.instructions": compute.instructions, "compute.threads": str(compute.threads)}
+    pinned = {f"compute.{name}": str(getattr(compute, name)) for name in ("instructions", "threads", "precision")}
     return pinned | {key: str(value) for key, value in fingerprint().items()} | {name: version(name) for name in LIBRARIES}
 
 

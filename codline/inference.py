@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codline.compute import multiplying
 from codline.dense import thinned
 from codline.models.base import Network
 
@@ -80,12 +81,15 @@ def passes(
         count = len(ids[rows])
         images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
         inputs = normalize(images if view is None else view(images))
-        stages, features, first = networks[0].staged(inputs) if wanted.predictor is not None else plain(networks[0], inputs)
-        said = [first, *(network(inputs) for network in networks[1:])]
+        with multiplying(normalize.device):
+            stages, features, first = networks[0].staged(inputs) if wanted.predictor is not None else plain(networks[0], inputs)
+            said = [first, *(network(inputs) for network in networks[1:])]
+            foretold = wanted.predictor(stages) if wanted.predictor is not None else None
+        features = features.float()
         samples = sampled(networks[0], features, wanted, count) if wanted.dropouts is not None else iter(())
         pooled = features.flatten(2).mean(2) if features.ndim > 2 else features
-        predicted = wanted.predictor(stages).float().cpu().numpy()[:count] if wanted.predictor is not None else None
-        seen = pooled.float().cpu().numpy()[:count] if wanted.features else None
+        predicted = foretold.float().cpu().numpy()[:count] if foretold is not None else None
+        seen = pooled.cpu().numpy()[:count] if wanted.features else None
         yield Pass(ids[rows], [told(each, wanted, count) for each in said], seen, samples, predicted)
 
 
@@ -98,11 +102,14 @@ def plain(network: Network, inputs: Tensor) -> tuple[list[Tensor], Tensor, Tenso
 def sampled(network: Network, features: Tensor, wanted: Wanted, count: int) -> Iterator[np.ndarray]:
     assert wanted.dropouts is not None
     for factors in wanted.dropouts.to(features.device):
-        yield told(network.head(features * factors.view(1, -1, *(1,) * (features.ndim - 2))), wanted, count)
+        with multiplying(features.device):
+            logits = network.head(features * factors.view(1, -1, *(1,) * (features.ndim - 2)))
+        yield told(logits, wanted, count)
 
 
 def told(logits: Tensor, wanted: Wanted, count: int) -> np.ndarray:
-    found: np.ndarray = (thinned(logits) if wanted.thin and logits.ndim > 2 else logits).float().cpu().numpy()[:count]
+    logits = logits.float()
+    found: np.ndarray = (thinned(logits) if wanted.thin and logits.ndim > 2 else logits).cpu().numpy()[:count]
     return found
 
 

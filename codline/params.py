@@ -23,6 +23,7 @@ class Compute(Section):
     threads: PositiveInt = 1  # other thread counts give other bits: the reductions are split differently
     deterministic: bool = True
     instructions: Literal["native", "avx2", "baseline"] = "avx2"  # which vector instructions the CPU may use
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"  # of the networks' products; auto: bfloat16 where the device has units for it
 
 
 class Link(Section):

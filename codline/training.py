@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from codline import tasks
 from codline.augment import Augment
+from codline.compute import multiplying
 from codline.errors import TrainingError, UserError
 from codline.inference import Normalize, Take, stretches
 from codline.masks import Targets
@@ -146,20 +147,8 @@ class Run:
     def stepped(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """One step of the optimizer: the task loss, the unsupervised one, how many images were recognised."""
         images, wanted = self.labeled(rows)
-        extra = torch.zeros((), device=self.device)
-        if self.companion is not None:
-            self.companion.begin(self.step / self.total)
-        if self.companion is not None and self.companion.staged:
-            labeled = self.staged(images, wanted)
-            task = tasks.loss(labeled.logits, wanted)
-            extra = self.companion.loss(labeled, labeled)
-        elif self.companion is not None and self.companion.active and len(self.examples.unlabeled) > 1:
-            labeled, unlabeled = self.seen(images, self.drawn)
-            task = tasks.loss(labeled.logits, wanted)
-            extra = self.companion.loss(labeled, unlabeled)
-        else:
-            labeled = self.outputs(images)
-            task = tasks.loss(labeled.logits, wanted)
+        with multiplying(self.device):
+            labeled, task, extra = self.lost(images, wanted)
         self.optimizer.zero_grad()
         (task + extra).backward()
         self.optimizer.step()
@@ -168,6 +157,20 @@ class Run:
         self.step += 1
         self.keep()
         return task.detach(), extra.detach(), tasks.right(labeled.logits, wanted)
+
+    def lost(self, images: Tensor, wanted: Tensor) -> tuple[Batch, Tensor, Tensor]:
+        """What the network says of labelled images, what that costs, and what the companion adds."""
+        extra = torch.zeros((), device=self.device)
+        if self.companion is not None:
+            self.companion.begin(self.step / self.total)
+        if self.companion is not None and self.companion.staged:
+            labeled = self.staged(images, wanted)
+            return labeled, tasks.loss(labeled.logits, wanted), self.companion.loss(labeled, labeled)
+        if self.companion is not None and self.companion.active and len(self.examples.unlabeled) > 1:
+            labeled, unlabeled = self.seen(images, self.drawn)
+            return labeled, tasks.loss(labeled.logits, wanted), self.companion.loss(labeled, unlabeled)
+        labeled = self.outputs(images)
+        return labeled, tasks.loss(labeled.logits, wanted), extra
 
     def seen(self, images: Tensor, drawn: Callable[[], Tensor]) -> tuple[Batch, Batch]:
         """Labelled and unlabelled images through the network: in one pass where no statistics are shared, which is quicker, else one after the other."""
@@ -181,10 +184,11 @@ class Run:
 
     def outputs(self, images: Tensor) -> Batch:
         features = self.network.body(images)
-        return Batch(images, features, self.network.head(features))
+        return Batch(images, features, self.network.head(features).float())
 
     def staged(self, images: Tensor, wanted: Tensor) -> Batch:
         stages, features, logits = self.network.staged(images)
+        logits = logits.float()
         return Batch(images, features, logits, stages, tasks.losses(logits.detach(), wanted))
 
     def labeled(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:

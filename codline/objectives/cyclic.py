@@ -29,5 +29,5 @@ class Previous(Companion):
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         self.network.eval()  # a finished model: its own normalisation statistics
-        logits: Tensor = self.network(images)
+        logits: Tensor = self.network(images).float()
         return logits

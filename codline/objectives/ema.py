@@ -56,7 +56,7 @@ class Average(Companion):
         objective, batches = self.objective, [labeled, unlabeled]
         if self.second is None:
             return objective.weight * objective.distance(unlabeled.logits, self.logits(unlabeled.images))
-        seconds = [self.second(batch.features) for batch in batches]
+        seconds = [self.second(batch.features).float() for batch in batches]
         own = sum((objective.distance(batch.logits, second) for batch, second in zip(batches, seconds, strict=True)), torch.zeros(()))
         pulled = sum((objective.distance(second, self.logits(batch.images)) for batch, second in zip(batches, seconds, strict=True)), torch.zeros(()))
         return objective.weight * (own + pulled)
@@ -64,7 +64,7 @@ class Average(Companion):
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         self.average.train(self.objective.buffers == "batch")
-        logits: Tensor = self.average(images)
+        logits: Tensor = self.average(images).float()
         return logits
 
 

@@ -57,7 +57,7 @@ class Foretelling(Companion):
     def loss(self, labeled: Batch, unlabeled: Batch) -> Tensor:
         assert labeled.losses is not None
         stages = [stage.detach() for stage in labeled.stages] if self.share >= self.objective.detach_at else labeled.stages
-        return self.objective.weight * self.objective.ranked(self.predictor(stages), labeled.losses)
+        return self.objective.weight * self.objective.ranked(self.predictor(stages).float(), labeled.losses)
 
 
 @torch.no_grad()
