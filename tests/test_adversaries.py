@@ -141,6 +141,7 @@ def half_bright() -> Whole:
     return replace(pool, ids=np.arange(40), outputs=said(np.zeros((40, 3))), known=known, bench=bench())
 
 
+@pytest.mark.slow
 def test_vaal_wants_what_does_not_look_like_the_labelled_images() -> None:
     assert (Vaal(**QUICK).choose(half_bright(), 20, np.random.default_rng(0)) % 2 == 1).all()
 
@@ -162,6 +163,7 @@ def test_decoder_and_discriminator_are_told_the_ranks() -> None:
     assert batch.ranks.tolist() == [[pytest.approx(0.9)]]
 
 
+@pytest.mark.slow
 def test_sraal_wants_what_the_model_is_unsure_of() -> None:
     """It is sure of the bright ones, so that those are not asked for, though no labelled image looks like them."""
     pool = half_bright()

@@ -141,6 +141,7 @@ def test_the_fingerprint_names_what_bits_depend_on_and_nothing_private() -> None
     assert not {platform.node(), str(Path.home())} & set(found.values())
 
 
+@pytest.mark.slow
 def test_memory_of_a_freed_tensor_is_used_again_instead_of_being_asked_for_anew() -> None:
     if platform.libc_ver()[0] != "glibc":
         pytest.skip("another malloc than glibc's")

@@ -41,6 +41,7 @@ def test_a_missing_file_exits_with_3(workspace: Workspace) -> None:
     assert refusal(workspace, "merge", 3) == "cycles/c2/annotations.parquet: not found; it is made by an earlier stage: run dvc repro"
 
 
+@pytest.mark.slow
 def test_a_corrupt_arrow_file_exits_with_3(workspace: Workspace) -> None:
     path = workspace.path("diagnose", "outputs", "c2")
     path.write_bytes(path.read_bytes()[:-200] + b"\xff" * 200)

@@ -143,6 +143,7 @@ def test_both_corollaries_hold_up_to_a_share_that_shrinks_with_the_learning_rate
         assert shares[1] < 0.15 * shares[0]
 
 
+@pytest.mark.slow
 @KINDS
 def test_the_second_corollary_is_never_tighter_than_the_first(activation: type[nn.Module]) -> None:
     """The Cauchy-Schwarz inequality and C: exact, whatever the learning rate."""

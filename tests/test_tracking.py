@@ -181,6 +181,7 @@ def test_a_sync_killed_after_any_write_is_completed_by_the_next(tracked: Workspa
     assert picture() == expected
 
 
+@pytest.mark.slow
 def test_a_follower_that_is_killed_is_continued_by_the_next(tracked: Workspace) -> None:
     rows = tables.read_csv(tracked.path("train", "curve", "c1"), tables.TRAINING).to_pylist()
     training("c1", rows[:2])
@@ -247,6 +248,7 @@ def test_two_syncs_at_once_leave_one_campaign(tracked: Workspace) -> None:
     assert [cycle for cycle, _ in seen["versions"]] == ["c1", "c2"]
 
 
+@pytest.mark.slow
 def test_without_a_server_the_stage_finishes_and_a_later_sync_fills_in(tracked: Workspace) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

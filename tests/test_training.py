@@ -227,6 +227,7 @@ def test_train_killed_in_the_middle_and_run_again_writes_the_same_bytes(workspac
     assert [path.read_bytes() for path in outs] == expected
 
 
+@pytest.mark.slow
 def test_training_in_another_process_gives_the_same_bytes(workspace: Workspace) -> None:
     outs = workspace.outputs("train", "c1")
     expected = [path.read_bytes() for path in outs]

@@ -24,6 +24,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(sorted(ENTRIES)), st.sampled_from(sorted(ENTRIES))), min_size=1, max_size=6))
 def test_entries_put_in_one_by_one_are_what_dvc_would_dump_at_once(puts: list[tuple[str, str]]) -> None:
     text, data = lockfile.HEAD, {}
