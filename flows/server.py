@@ -7,13 +7,21 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from codline.errors import BusyError, InfrastructureError
 from codline.watch import OWNER, watch
 
 PATIENCE = 90  # seconds; a new database takes 20 on a slow machine
+AGAIN = 0.05  # seconds until a request that found the database locked is worth another try; four times as long after each try
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def url() -> str:
@@ -68,12 +76,37 @@ def wait(api: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.2)
 
 
+def app() -> App:
+    from prefect.server.api.server import create_app
+
+    return Hurried(create_app())
+
+
+class Hurried:
+    """Says when to try again: Prefect answers 503 where SQLite is locked for some milliseconds, as after most tasks, and its client would wait two seconds."""
+
+    def __init__(self, app: App) -> None:
+        self.app, self.refused = app, Counter[str]()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 503:
+                wait = AGAIN * 4 ** self.refused[scope["path"]]
+                self.refused[scope["path"]] += 1
+                message = {**message, "headers": [*message["headers"], (b"retry-after", str(wait).encode())]}
+            elif message["type"] == "http.response.start":
+                self.refused.pop(scope["path"], None)
+            await send(message)
+
+        await self.app(scope, receive, sent)
+
+
 def serve(port: int) -> None:
     watch()
     import uvicorn
 
     os.environ["PREFECT_UI_API_URL"] = f"http://127.0.0.1:{port}/api"
-    uvicorn.run("prefect.server.api.server:create_app", factory=True, host="127.0.0.1", port=port, log_level="error", timeout_graceful_shutdown=3)
+    uvicorn.run("flows.server:app", factory=True, host="127.0.0.1", port=port, log_level="error", timeout_graceful_shutdown=3)
 
 
 if __name__ == "__main__":
