@@ -216,7 +216,7 @@ class Encoded(Batches):
         self.shape, self.room = shape, cache // int(np.prod(shape))
         self.kept: OrderedDict[int, np.ndarray] = OrderedDict()
         self.pool: ThreadPoolExecutor | None = None
-        self.batch = lru_cache(None)(self.read)  # views of the file
+        self.batch = lru_cache(16)(self.read)  # views of the file
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The images of these ids, in their order, as one new array."""

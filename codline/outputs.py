@@ -32,7 +32,7 @@ def writing(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Callable
 
 def opened(path: Path, shape: tuple[int, ...]) -> Rows:
     """One batch stays unpacked: those who go through the pool in its order unpack each of them once."""
-    return Rows(path, "logits", shape, tables.outputs(shape), kept=1)
+    return Rows(path, "logits", shape, tables.outputs(shape), compressed=True)
 
 
 def softmax(logits_nC: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from codline import images, outputs
 from codline.errors import DataError
-from codline.rows import Rows
+from codline.rows import Rows, Runs
 
 SHAPE = (3, 32, 32)
 IDS = np.array([1, 4, 5, 9, 30, 31])
@@ -126,6 +126,45 @@ def test_taking_copies_into_memory_that_torch_can_use_as_it_is(tmp_path: Path) -
     assert tensor.data_ptr() == taken.__array_interface__["data"][0]
     assert tensor.shape == (2, *SHAPE)
     assert tensor[:, 0, 0, 0].tolist() == [7, 2]
+
+
+def test_going_through_the_images_leaves_nothing_behind_but_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codline.images.BYTES", 40 * 3072)
+    rows = stored(tmp_path / "images.arrow", 8000)
+    assert len(chunks(rows)) == 200
+    again = images.opened(rows.path)
+    again.take(np.arange(10))
+    tracemalloc.start()
+    for start in range(0, 8000, 100):
+        again.take(np.arange(start, start + 100))
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 5000  # a view and its batch would be 300 bytes for each of 200
+
+
+@given(st.sets(st.integers(-20, 60)), st.lists(st.integers(0, 40), max_size=4), st.lists(st.integers(-25, 65)))
+def test_runs_find_what_a_search_among_all_ids_finds(members: set[int], cuts: list[int], asked: list[int]) -> None:
+    ids, wanted = np.array(sorted(members), np.int64), np.array(asked, np.int64)
+    runs = Runs(np.split(ids, sorted(min(cut, len(ids)) for cut in cuts)))
+    assert runs.all().tolist() == ids.tolist()
+    rows, there = runs.found(wanted)
+    assert there.tolist() == [i in members for i in asked]
+    assert rows[there].tolist() == np.searchsorted(ids, wanted[there]).tolist()
+
+
+def test_a_million_consecutive_ids_are_one_run() -> None:
+    assert len(Runs(np.split(np.arange(1_000_000), 100)).firsts) == 1
+
+
+@pytest.mark.parametrize("ids", [[1, 1], [3, 2]])
+@pytest.mark.parametrize("apart", [True, False])
+def test_ids_that_do_not_ascend_are_refused(tmp_path: Path, ids: list[int], apart: bool) -> None:
+    path = tmp_path / "outputs.arrow"
+    with outputs.writing(path, (2,), "c1") as keep:
+        for part in np.split(np.array(ids), [1] if apart else []):
+            keep(part, np.zeros((len(part), 2), np.float32))
+    with pytest.raises(DataError, match=f"outputs.arrow: .*expected ascending ids, found {ids[1]} behind one that is not smaller"):
+        outputs.opened(path, (2,))
 
 
 @given(st.lists(st.sampled_from(IDS.tolist()), max_size=12))
