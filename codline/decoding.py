@@ -2,6 +2,8 @@
 
 import io
 import os
+import struct
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +22,10 @@ COARSE = 2  # a photograph is decoded at no less than so many times the size wan
 GREY = {"1", "L", "La", "LA", "I", "F"}
 FREQUENT = ("JPEG", "PNG")  # tried first: to ask all others takes longer than to decode a small image
 PNG = b"\x89PNG\r\n\x1a\n"  # how its files begin
+CHUNK, HEADER = struct.Struct(">I4s"), struct.Struct(">IIBBBBB")  # length and name of a chunk; what the first one says
+MODES = {(8, 0, 0, 0, 0): "L", (8, 2, 0, 0, 0): "RGB"}  # by depth, colour, compression, filter and interlacing
+SILENT = {b"bKGD", b"cHRM", b"gAMA", b"pHYs", b"sBIT", b"sRGB", b"tIME"}  # chunks that change nothing of what Pillow reads
+BRIEF = 2**16  # pixels of an image where Pillow takes longer to look around in the file than to decode it
 NOTES = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # where these may say which side is up
 NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}  # Pillow knows them by name only, or would run another program
 
@@ -30,24 +36,65 @@ R = TypeVar("R")
 def decoded(data: bytes, shape: Shape) -> np.ndarray:
     """uint8 of this shape, to be read, not written: as large as covers it, then cut to it around the centre."""
     channels, height, width = shape
-    with readable(), opened(data) as file:
-        file.draft(None, (COARSE * max(height, width),) * 2)
-        image, mode = opaque(upright(file)), "L" if channels == 1 else "RGB"
+    with readable():
+        image, mode = unadorned(data) or drafted(data, COARSE * max(height, width)), "L" if channels == 1 else "RGB"
         plain = image if image.mode == mode else image.convert(mode)
         fitting = plain if plain.size == (width, height) else ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
         pixels = np.frombuffer(fitting.tobytes(), np.uint8)  # what asarray does, and asks around less
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)
 
 
+def drafted(data: bytes, side: int) -> Image.Image:
+    with opened(data) as file:
+        file.draft(None, (side, side))
+        return opaque(upright(file))
+
+
+def unadorned(data: bytes) -> Image.Image | None:
+    """A small PNG file with pixels and nothing else, in less than half of the time that Pillow takes for any file; None for all others, sound or not."""
+    if not data.startswith(PNG):
+        return None
+    with suppress(struct.error, StopIteration, ValueError):  # it breaks off, or does not hold what it says: Pillow has words for that
+        behind = chunks(data)
+        first, content = next(behind)
+        width, height, *coded = HEADER.unpack(content)
+        mode, pixels = MODES.get(tuple(coded)), []
+        if first != b"IHDR" or mode is None or not 0 < width * height <= BRIEF:
+            return None
+        for name, content in behind:
+            if name == b"IEND":
+                return Image.frombytes(mode, (width, height), b"".join(pixels), "zip", mode)
+            if name == b"IDAT":
+                pixels.append(content)
+            elif name not in SILENT:
+                return None
+    return None
+
+
+def chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Names and contents, as long as their sums are right."""
+    end = len(PNG)
+    while True:
+        start = end + 8
+        length, name = CHUNK.unpack_from(data, end)
+        end = start + length + 4
+        if zlib.crc32(data[start - 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
+            return
+        yield name, data[start : end - 4]
+
+
 def inspected(data: bytes) -> Shape:
     """Channels (1 or 3), height and width. All of it is decoded, coarsely, so that a file that breaks off is found."""
-    with readable(), opened(data) as file:
-        width, height = file.size
-        channels = 1 if file.mode in GREY or file.mode.startswith("I;16") else 3
-        file.draft(None, (256, 256))
-        drafted = file.size
-        turned = (upright(file).size == drafted[::-1]) and drafted[0] != drafted[1]
-    return channels, *((width, height) if turned else (height, width))
+    with readable():
+        if (small := unadorned(data)) is not None:
+            return len(small.getbands()), small.height, small.width
+        with opened(data) as file:
+            width, height = file.size
+            channels = 1 if file.mode in GREY or file.mode.startswith("I;16") else 3
+            file.draft(None, (256, 256))
+            coarse = file.size
+            turned = (upright(file).size == coarse[::-1]) and coarse[0] != coarse[1]
+        return channels, *((width, height) if turned else (height, width))
 
 
 class readable:  # noqa: N801 (used as a statement)

@@ -2,14 +2,17 @@
 
 import io
 import threading
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
-from PIL import Image
+from hypothesis import given, strategies as st
+from PIL import Image, PngImagePlugin
 
-from codline.decoding import ahead, decoded, inspected, suffixes
+from codline.decoding import PNG, ahead, decoded, inspected, suffixes, unadorned
 from codline.errors import DataError
 
 RED_LEFT = np.zeros((20, 40, 3), np.uint8)
@@ -101,6 +104,74 @@ def test_a_file_that_breaks_off_is_refused(kind: str) -> None:
     for read in (inspected, lambda some: decoded(some, (3, 64, 64))):
         with pytest.raises(DataError, match=r"^not an image that can be read \(.+\)$"):
             read(data[: len(data) * 2 // 3])
+
+
+def outcome(data: bytes) -> tuple[object, ...]:
+    """Pixels and facts, or the sentence."""
+    try:
+        return decoded(data, (3, 9, 7)).tobytes(), decoded(data, (1, 5, 5)).tobytes(), inspected(data)
+    except DataError as error:
+        return (str(error),)
+
+
+def outcome_through_pillow(data: bytes) -> tuple[object, ...]:
+    with mock.patch("codline.decoding.unadorned", lambda _: None):
+        return outcome(data)
+
+
+def spelled(name: bytes, content: bytes) -> bytes:
+    return len(content).to_bytes(4) + name + content + zlib.crc32(name + content).to_bytes(4)
+
+
+NOTE = PngImagePlugin.PngInfo()
+NOTE.add_text("Comment", "hello")
+SIDEWAYS = Image.Exif()
+SIDEWAYS[0x0112] = 6
+ADORNED = {
+    "nothing": {},
+    "a comment": {"pnginfo": NOTE},
+    "its size in print": {"dpi": (72, 72)},
+    "a side that is up": {"exif": SIDEWAYS},
+    "a transparent colour": {},
+}
+TRANSPARENT = {"RGB": {"transparency": (0, 0, 0)}, "L": {"transparency": 0}, "P": {"transparency": 0}, "1": {"transparency": 0}}
+
+
+@pytest.mark.parametrize("extra", ADORNED)
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "I;16"])
+def test_a_small_png_file_is_read_as_pillow_reads_it(mode: str, extra: str) -> None:
+    colour = np.random.default_rng(0).integers(0, 2, (9, 7, 3), np.uint8) * 255
+    image = Image.fromarray(colour).convert("L" if mode == "I;16" else mode).convert(mode)
+    data = file(image, **(ADORNED | {"a transparent colour": TRANSPARENT.get(mode, {})})[extra])
+    assert outcome(data) == outcome_through_pillow(data)
+    assert len(outcome(data)) == 3
+    assert (unadorned(data) is not None) == (mode in ("L", "RGB") and extra in ("nothing", "its size in print"))
+
+
+@given(st.data())
+def test_a_broken_png_file_has_the_fate_that_pillow_has_for_it(data: st.DataObject) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 7, 3), np.uint8)
+    whole = file(Image.fromarray(pixels), compress_level=data.draw(st.sampled_from([0, 1, 9])))
+    if data.draw(st.booleans()):
+        whole = whole[: data.draw(st.integers(0, len(whole)))]
+    broken = bytearray(whole)
+    for place in data.draw(st.lists(st.integers(0, max(0, len(whole) - 1)), max_size=3)) if whole else []:
+        broken[place] = data.draw(st.integers(0, 255))
+    assert outcome(bytes(broken)) == outcome_through_pillow(bytes(broken))
+
+
+@given(st.data())
+def test_pixels_that_are_broken_under_a_right_sum_have_that_fate_too(data: st.DataObject) -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (9, 1 + 7 * 3), np.uint8)
+    rows[:, 0] = data.draw(st.lists(st.integers(0, 5), min_size=9, max_size=9))  # how each row is filtered; there is no 5
+    packed = bytearray(zlib.compress(rows.tobytes()))
+    for place in data.draw(st.lists(st.integers(0, len(packed) - 1), max_size=2)):
+        packed[place] = data.draw(st.integers(0, 255))
+    packed = packed[: data.draw(st.integers(0, len(packed)))] if data.draw(st.booleans()) else packed
+    cut = data.draw(st.integers(0, len(packed)))
+    header = spelled(b"IHDR", (7).to_bytes(4) + (9).to_bytes(4) + bytes([8, 2, 0, 0, 0]))
+    made = PNG + header + spelled(b"IDAT", bytes(packed[:cut])) + spelled(b"IDAT", bytes(packed[cut:])) + spelled(b"IEND", b"")
+    assert outcome(made) == outcome_through_pillow(made)
 
 
 @pytest.mark.parametrize(("data", "sentence"), [(b"", "found 0 bytes, expected an image"), (b"hello", "not an image that can be read (of no known format)")])
