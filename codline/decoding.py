@@ -58,7 +58,7 @@ def unadorned(data: bytes) -> Image.Image | None:
         behind = chunks(data)
         first, content = next(behind)
         width, height, *coded = HEADER.unpack(content)
-        mode, pixels = MODES.get(tuple(coded)), []
+        mode, pixels = MODES.get(tuple(coded)), list[bytes]()
         if first != b"IHDR" or mode is None or not 0 < width * height <= BRIEF:
             return None
         for name, content in behind:

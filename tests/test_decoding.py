@@ -115,7 +115,7 @@ def outcome(data: bytes) -> tuple[object, ...]:
 
 
 def outcome_through_pillow(data: bytes) -> tuple[object, ...]:
-    with mock.patch("codline.decoding.unadorned", lambda _: None):
+    with mock.patch("codline.decoding.unadorned", return_value=None):
         return outcome(data)
 
 
