@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from benchmarks.campaigns import CLASSES, Plan, two_cycles
 from benchmarks.harness import Measured, parser, rounds, told_each
@@ -17,7 +16,7 @@ from codline import outputs as output_store
 from codline.discrepancy import discrepancy
 from codline.outputs import softmax
 
-CHUNK = 512  # images in a record batch, as score writes them
+CHUNK = 512  # images in a record batch, as many as are scored together
 Form = tuple[Callable[[Path, np.ndarray, np.ndarray], None], Callable[[Path], np.ndarray]]
 
 
@@ -39,15 +38,15 @@ def arrow(kind: type[np.floating], compression: str | None) -> Form:
 
 
 def parquet() -> Form:
-    """A column for each class, the bytes of a number apart: what compresses best."""
+    """As score writes them: the bytes of a number apart."""
 
     def write(path: Path, ids: np.ndarray, logits: np.ndarray) -> None:
-        names = [str(number) for number in range(logits.shape[1])]
-        table = pa.table([pa.array(ids), *(pa.array(column) for column in logits.T.copy())], names=["id", *names])
-        pq.write_table(table, path, compression="zstd", use_dictionary=False, use_byte_stream_split=names)
+        with output_store.writing(path, logits.shape[1:], "c1") as keep:
+            keep(ids, logits)
 
     def read(path: Path) -> np.ndarray:
-        return np.stack([column.to_numpy() for column in pq.read_table(path).columns[1:]], axis=1)
+        rows = output_store.opened(path, (CLASSES,))
+        return rows.take(rows.ids)
 
     return write, read
 
@@ -55,8 +54,8 @@ def parquet() -> Form:
 FORMS = {
     "Arrow, float32, mapped": arrow(np.float32, None),
     "Arrow, float32, lz4": arrow(np.float32, "lz4"),
-    "Arrow, float32, zstd (outputs.arrow)": arrow(np.float32, "zstd"),
-    "Parquet, float32, bytes apart, zstd": parquet(),
+    "Arrow, float32, zstd": arrow(np.float32, "zstd"),
+    "Parquet, float32, bytes apart, zstd (outputs.parquet)": parquet(),
     "Arrow, float16, mapped": arrow(np.float16, None),
     "Arrow, float16, zstd": arrow(np.float16, "zstd"),
 }

@@ -194,12 +194,12 @@ def written(folder: Path, count: int) -> None:
             hashes = np.frombuffer(rng.bytes(32 * len(ids)).hex().encode(), "S64").astype("U64")
             pool.write_table(pa.table([ids, hashes], schema=tables.POOL))
     write_json(folder / "dataset.json", {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.5]})
-    with output_store.writing(folder / "outputs.arrow", (2,), "c1"):
+    with output_store.writing(folder / "outputs.parquet", (2,), "c1"):
         pass
 
 
 def top_by_codline(folder: Path, budget: int) -> list[int]:
-    paths = {"dataset": "dataset.json", "pool": "pool.parquet", "outputs": "outputs.arrow", "scores": "scores.parquet", "query": "query.parquet"}
+    paths = {"dataset": "dataset.json", "pool": "pool.parquet", "outputs": "outputs.parquet", "scores": "scores.parquet", "query": "query.parquet"}
     select(Params(budget=budget), seed=0, cycle="c1", **{name: folder / file for name, file in paths.items()})
     return list(tables.read(folder / "query.parquet", tables.QUERY)["id"].to_pylist())
 

@@ -12,7 +12,7 @@ from codline.discrepancy import discrepancy
 from codline.losses import losses
 from codline.masks import kept_targets
 from codline.outputs import softmax
-from codline.rows import Rows
+from codline.rows import Arrays
 
 Pass = Callable[[np.ndarray], Iterator[tuple[np.ndarray, np.ndarray]]]  # ids -> (ids, logits), batch by batch
 
@@ -28,14 +28,14 @@ class Hindsight:
     classes: np.ndarray  # (images, classes): how often each class is in the truth: once, or in so many of the pixels kept
 
 
-def looked_back(ids: np.ndarray, truth: np.ndarray, ours: Rows, before: Rows, classes: int, chunk: int) -> Hindsight:
+def looked_back(ids: np.ndarray, truth: np.ndarray, ours: Arrays, before: Arrays, classes: int, chunk: int) -> Hindsight:
     """`truth` are labels as tables keep them."""
     parts = [of_chunk(ids[start : start + chunk], truth[start : start + chunk], ours, before, classes) for start in range(0, len(ids), chunk)]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Hindsight(ids, joined.pop("losses"), joined.pop("moved"), classes=joined.pop("classes"), rivals=joined)
 
 
-def of_chunk(ids: np.ndarray, truth: np.ndarray, ours: Rows, before: Rows, classes: int) -> dict[str, np.ndarray]:
+def of_chunk(ids: np.ndarray, truth: np.ndarray, ours: Arrays, before: Arrays, classes: int) -> dict[str, np.ndarray]:
     logits, wanted = ours.take(ids), kept_targets(truth)
     probs, kept, moved = softmax(logits), before.has(ids), np.full(len(ids), np.nan)
     if kept.any():
@@ -48,7 +48,7 @@ def counted(wanted: np.ndarray, classes: int) -> np.ndarray:
     return np.stack([np.bincount(row[row != NOTHING] if wanted.ndim > 1 else row, minlength=classes) for row in pixels])
 
 
-def captured_by(other: Pass, seen: Hindsight, ours: Rows) -> dict[str, Any]:
+def captured_by(other: Pass, seen: Hindsight, ours: Arrays) -> dict[str, Any]:
     """The capture curve of the discrepancy to another network."""
     moved = np.concatenate([discrepancy(softmax(ours.take(some)), softmax(logits)) for some, logits in other(seen.ids)])
     captured = evidence.capture(moved, seen.losses, seen.ids)

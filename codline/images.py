@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from PIL import Image
 from codline import tables
 from codline.decoding import THREADS, Shape, ahead, decoded
 from codline.errors import DataError
-from codline.rows import Batches, Rows
+from codline.rows import Batches, Portion, Views
 
 BATCH = 4096  # images in a record batch, at most: large enough to be quick, small enough to ingest in bounded memory
 BYTES = 4 * 2**20  # of a record batch, or one image more
@@ -62,11 +62,12 @@ def write(path: Path, ids: np.ndarray, images: np.ndarray | Files, counted: np.n
     layout, hashes, tally = schema(shape, encoded), np.empty(len(ids), "S64"), Tally(shape)
     done = 0
     with tables.stream(path, layout) as writer:
-        batch = FileBatch(writer, layout) if encoded else PixelBatch(writer, layout, shape)
+        batch = FileBatch(writer, layout) if encoded else Portion(writer, layout, shape, min(BATCH, -(-BYTES // int(np.prod(shape)))))
         for files, pixels in portions(images):
             before, done = done, done + len(pixels)
-            hashes[before:done] = [hashlib.sha256(cell).hexdigest() for cell in (files if encoded else pixels)]
-            batch.add(ids[before:done], files, pixels)
+            cells: Any = files if encoded else pixels
+            hashes[before:done] = [hashlib.sha256(cell).hexdigest() for cell in cells]
+            batch.add(ids[before:done], cells)
             if counted is not None:
                 tally.add(pixels[counted[before:done]])
             if advance is not None and (before // HEARD < done // HEARD or done == len(ids)):
@@ -83,7 +84,7 @@ class FileBatch:
         self.ids: list[int] = []
         self.files: list[bytes] = []
 
-    def add(self, ids: np.ndarray, files: list[bytes], _: np.ndarray) -> None:
+    def add(self, ids: np.ndarray, files: list[bytes]) -> None:
         for row, file in zip(ids.tolist(), files, strict=True):
             self.ids.append(row)
             self.files.append(file)
@@ -95,31 +96,6 @@ class FileBatch:
         if self.ids:
             self.writer.write_batch(pa.record_batch([pa.array(self.ids, pa.int64()), pa.array(self.files, pa.binary())], schema=self.layout))
         self.ids, self.files, self.size = [], [], 0
-
-
-class PixelBatch:
-    """Images of a record batch, until there are enough, in memory that every batch uses again: to ask for it anew takes as long as to fill it."""
-
-    def __init__(self, writer: pa.RecordBatchFileWriter, layout: pa.Schema, shape: Shape) -> None:
-        self.writer, self.layout, self.count = writer, layout, 0
-        rows = min(BATCH, -(-BYTES // int(np.prod(shape))))
-        self.ids, self.pixels = np.empty(rows, np.int64), np.empty((rows, *shape), np.uint8)
-
-    def add(self, ids: np.ndarray, _: list[bytes], pixels: np.ndarray) -> None:
-        while len(ids):
-            room = slice(self.count, min(self.count + len(ids), len(self.ids)))
-            fitting = room.stop - room.start
-            self.ids[room], self.pixels[room], self.count = ids[:fitting], pixels[:fitting], room.stop
-            ids, pixels = ids[fitting:], pixels[fitting:]
-            if self.count == len(self.ids):
-                self.flush()
-
-    def flush(self) -> None:
-        if self.count:
-            values = pa.array(self.pixels[: self.count].reshape(-1))
-            column = pa.FixedSizeListArray.from_arrays(values, type=self.layout.field("image").type)
-            self.writer.write_batch(pa.record_batch([pa.array(self.ids[: self.count]), column], schema=self.layout))
-        self.count = 0
 
 
 def shape_of(images: np.ndarray | Files) -> Shape:
@@ -232,7 +208,7 @@ class Encoded(Batches):
 
     def decoded(self, i: int, batch: int, row: int) -> np.ndarray:
         data = self.batch(batch)["image"][row].as_py()
-        self.touched(len(data))
+        self.passed(len(data))
         try:
             return decoded(data, self.shape)
         except DataError as error:
@@ -250,7 +226,7 @@ class Encoded(Batches):
         return self.pool
 
 
-def opened(path: Path, cache: int = CACHE) -> Rows | Encoded:
+def opened(path: Path, cache: int = CACHE) -> Views | Encoded:
     with tables.opened(path):
         found = tables.mapped(path)[0].schema
         shape = tuple(tables.metadata(found).get("shape", ()))
@@ -258,4 +234,4 @@ def opened(path: Path, cache: int = CACHE) -> Rows | Encoded:
         raise DataError(f"{path}: expected images with their shape (channels, height, width), found none; run prepare again")
     if "image" in found.names and found.field("image").type == pa.binary():
         return Encoded(path, shape, cache)
-    return Rows(path, "image", shape, schema(shape))
+    return Views(path, "image", shape, schema(shape))

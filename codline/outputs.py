@@ -1,38 +1,68 @@
-"""outputs.arrow: what a model says of every unlabelled image, written as it streams by. n rows of a chunk, C classes; dense ones have two axes more.
+"""outputs.parquet: what a model says of every unlabelled image, written as it streams by. n rows of a chunk, C classes; dense ones have two axes more.
 
-Compressed, it takes a fifth less, and not a bit is lost: ranks would change.
+The bytes of a number lie apart and are compressed, which is the smallest form in which not a bit is lost: ranks would change.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from codline import tables
 from codline.dense import thinned
-from codline.rows import Rows
+from codline.rows import Arrays, Portion
+
+GROUP = 2**20  # bytes of logits that are written, and unpacked, together
 
 
 @contextmanager
 def writing(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
     """Yield keep(ids, logits): of dense logits, it keeps the pixels that are kept."""
     schema = tables.with_metadata(tables.outputs(shape), {"cycle": cycle})
-    kind = schema.field("logits").type
-    with tables.stream(path, schema, compression="zstd") as writer:
+    size = schema.field("logits").type.value_type.bit_width // 8 * math.prod(shape)
+    with tables.packed(path, schema, numbers="logits.list.element") as writer:
+        portion = Portion(writer, schema, shape, -(-GROUP // size))
 
         def keep(ids: np.ndarray, logits: np.ndarray) -> None:
-            kept = logits if logits.ndim <= 2 or logits.shape[1:] == shape else thinned(logits)
-            column = pa.FixedSizeListArray.from_arrays(pa.array(kept.astype(kind.value_type.to_pandas_dtype(), copy=False).reshape(-1)), type=kind)
-            writer.write_batch(pa.record_batch([pa.array(ids, pa.int64()), column], schema=schema))
+            portion.add(ids, logits if logits.ndim <= 2 or logits.shape[1:] == shape else thinned(logits))
 
         yield keep
+        portion.flush()
 
 
-def opened(path: Path, shape: tuple[int, ...]) -> Rows:
-    """One batch stays unpacked: those who go through the pool in its order unpack each of them once."""
-    return Rows(path, "logits", shape, tables.outputs(shape), compressed=True)
+class Kept(Arrays):
+    """One group stays unpacked: those who go through the pool in its order unpack each of them once."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
+        schema, self.shape = tables.outputs(shape), shape
+        self.dtype = np.dtype(schema.field("logits").type.value_type.to_pandas_dtype())
+        with tables.opened(path):
+            self.file = pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
+            tables.check(self.file.schema_arrow, schema, path)
+            self.metadata = tables.metadata(self.file.schema_arrow)
+            super().__init__(path, (self.read(number, "id").to_numpy() for number in range(self.file.num_row_groups)))
+        self.last: tuple[int, np.ndarray] = -1, np.empty(0)
+
+    def read(self, number: int, column: str) -> pa.Array:
+        with tables.opened(self.path):
+            return tables.complete(self.path, self.file.read_row_group(number, [column], use_threads=False))[column].combine_chunks()
+
+    def chunk(self, number: int) -> np.ndarray:
+        if self.last[0] != number:
+            self.last = number, self.unpacked(number)
+        return self.last[1]
+
+    def unpacked(self, number: int) -> np.ndarray:
+        values: np.ndarray = self.read(number, "logits").values.to_numpy(zero_copy_only=True)
+        return values.reshape(-1, *self.shape)
+
+
+def opened(path: Path, shape: tuple[int, ...]) -> Kept:
+    return Kept(path, shape)
 
 
 def softmax(logits_nC: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from codline.labels import looked_up
 from codline.models.base import Network
 from codline.params import amount
 from codline.prediction import LossPredictor
-from codline.rows import Rows
+from codline.rows import Arrays
 from codline.strategies.base import Bench, Chooser, Known, Other, Outputs, Pool, Strategy, Whole
 
 Truth = Callable[[np.ndarray], np.ndarray]  # ids -> the answers
@@ -43,7 +43,7 @@ class Beside:
 
     chosen: np.ndarray  # ids that can be asked for
     others: tuple[Other, ...]  # the networks whose logits come with this cycle's, in this order
-    kept: Rows | None  # the last cycle's outputs, unless they are among the others
+    kept: Arrays | None  # the last cycle's outputs, unless they are among the others
     first_cycle: bool
     rng: np.random.Generator
     predictor: LossPredictor | None = None

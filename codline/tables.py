@@ -6,7 +6,7 @@ import mmap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from codline.errors import DataError
 from codline.files import whole
 
+Some = TypeVar("Some", pa.Table, pa.RecordBatch)
 STRETCH = 1 << 20  # rows read together
 GROUP = 1 << 17  # rows written together: what is encoded of them waits in memory
 DISTINCT = {"id", "sha256", "score", "rank"}  # hardly a value twice: a dictionary of them would take more room than they do, in memory, too
@@ -82,11 +83,7 @@ def read(path: Path, schema: pa.Schema, *names: str) -> pa.Table:
     """All columns, or these."""
     with opened(path), pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
         check(file.schema_arrow, schema, path)
-        table = file.read([*names] or None)
-    for name in table.column_names:
-        if table[name].null_count:
-            raise DataError(f"{path}: column {name} has {table[name].null_count} empty values, expected none")
-    return table
+        return complete(path, file.read([*names] or None))
 
 
 def count(path: Path, schema: pa.Schema) -> int:
@@ -102,10 +99,14 @@ def stretches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with opened(path), pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
         check(file.schema_arrow, schema, path)
         for batch in file.iter_batches(STRETCH):
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                if column.null_count:
-                    raise DataError(f"{path}: column {name} has {column.null_count} empty values, expected none")
-            yield batch
+            yield complete(path, batch)
+
+
+def complete(path: Path, rows: Some) -> Some:
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if column.null_count:
+            raise DataError(f"{path}: column {name} has {column.null_count} empty values, expected none")
+    return rows
 
 
 def foreign(path: Path, *names: str) -> pa.Table:
@@ -136,10 +137,18 @@ def read_csv(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 @contextmanager
-def stream(path: Path, schema: pa.Schema, compression: str | None = None) -> Iterator[pa.RecordBatchFileWriter]:
+def stream(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
     """Write an Arrow file batch by batch, so that no table need fit in memory."""
-    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-    with whole(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema, options=options) as writer:
+    with whole(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        yield writer
+
+
+@contextmanager
+def packed(path: Path, schema: pa.Schema, numbers: str) -> Iterator[pq.ParquetWriter]:
+    """The same for a Parquet file of ids and `numbers` that hardly repeat: steps from id to id, and the first bytes of all numbers, then the second."""
+    encodings = {"id": "DELTA_BINARY_PACKED", numbers: "BYTE_STREAM_SPLIT"}
+    settings = {"compression": "zstd", "use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
+    with whole(path) as part, pq.ParquetWriter(part, schema, column_encoding=encodings, **settings) as writer:
         yield writer
 
 

@@ -11,7 +11,7 @@ from codline.files import read_json, whole, whole_folder, write_text
 from codline.params import Section
 from stages._cli import In, Out, run
 
-SHOWN = ("annotations.parquet", "outputs.arrow")
+SHOWN = ("annotations.parquet", "outputs.parquet")
 
 
 class Params(Section):

@@ -18,7 +18,7 @@ from codline.inference import Normalize, Wanted, passes
 from codline.labels import unlabeled
 from codline.models.base import Network
 from codline.models.small_cnn import SmallCnn
-from codline.rows import Batches, Rows
+from codline.rows import Arrays
 from codline.training import fit
 from tests.test_training import EPOCHS, examples, network, recipe
 from tests.workspace import Workspace
@@ -76,11 +76,11 @@ def test_choosing_whole_queries_takes_labeled_images_through_the_network_besides
 
 def test_scoring_reads_every_image_and_every_kept_output_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     read: Counter[str] = Counter()
-    touched = Batches.touched
-    monkeypatch.setattr(Rows, "touched", lambda self, size: (read.update({self.path.name: size}), touched(self, size))[1])
+    take = Arrays.take
+    monkeypatch.setattr(Arrays, "take", lambda self, ids: (taken := take(self, ids), read.update({self.path.name: taken.nbytes}))[0])
     workspace.run("score", "c2")
     count = waiting(workspace)
-    assert read == {"images.arrow": count * 64, "outputs.arrow": count * 10 * 4}
+    assert read == {"images.arrow": count * 64, "outputs.parquet": count * 10 * 4}
 
 
 @pytest.mark.parametrize(("objective", "factor"), [("none", 1), ("ema", 3)])
@@ -134,5 +134,5 @@ def test_scores_are_read_once_unless_the_lowest_is_needed_first(workspace: Works
 
 
 def test_taking_the_top_reads_no_outputs(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rows, "touched", lambda self, size: pytest.fail(f"read {size} bytes of {self.path}"))
+    monkeypatch.setattr(Arrays, "take", lambda self, ids: pytest.fail(f"read {len(ids)} rows of {self.path}"))
     workspace.run("select", "c2")

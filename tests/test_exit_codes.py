@@ -45,7 +45,7 @@ def test_a_missing_file_exits_with_3(workspace: Workspace) -> None:
 def test_a_corrupt_arrow_file_exits_with_3(workspace: Workspace) -> None:
     path = workspace.path("diagnose", "outputs", "c2")
     path.write_bytes(path.read_bytes()[:-200] + b"\xff" * 200)
-    assert refusal(workspace, "diagnose", 3).startswith("cycles/c2/outputs.arrow: corrupt or truncated (")
+    assert refusal(workspace, "diagnose", 3).startswith("cycles/c2/outputs.parquet: corrupt or truncated (")
 
 
 @pytest.mark.slow

@@ -10,31 +10,33 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from codline import images, outputs
+from codline import images, outputs, tables
 from codline.errors import DataError
-from codline.rows import Rows, Runs
+from codline.rows import Arrays, Runs
 
 SHAPE = (3, 32, 32)
 IDS = np.array([1, 4, 5, 9, 30, 31])
 
 
-def stored(path: Path, count: int) -> Rows:
+def stored(path: Path, count: int) -> Arrays:
     pixels = np.arange(count, dtype=np.uint8)[:, None, None, None] * np.ones(SHAPE, np.uint8)
     images.write(path, np.arange(count), pixels)
     return images.opened(path)
 
 
 @pytest.fixture(scope="module")
-def logits(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+def logits(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
     """Six rows in three chunks; each row holds its id."""
-    path = tmp_path_factory.mktemp("rows") / "outputs.arrow"
-    with outputs.writing(path, (2,), "c1") as keep:
-        for ids in np.split(IDS, [3, 4]):
-            keep(ids, np.repeat(ids[:, None], 2, axis=1).astype(np.float32))
+    path = tmp_path_factory.mktemp("rows") / "outputs.parquet"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs, "GROUP", 2 * 2 * 4)
+        with outputs.writing(path, (2,), "c1") as keep:
+            for ids in np.split(IDS, [3, 4]):
+                keep(ids, np.repeat(ids[:, None], 2, axis=1).astype(np.float32))
     return outputs.opened(path, (2,))
 
 
-def chunks(rows: Rows) -> list[np.ndarray]:
+def chunks(rows: Arrays) -> list[np.ndarray]:
     return [rows.chunk(number) for number in range(len(rows.starts) - 1)]
 
 
@@ -76,32 +78,47 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what is in memory")
 def test_opening_leaves_little_of_the_file_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, rng = tmp_path / "outputs.arrow", np.random.default_rng(0)
-    with outputs.writing(path, (10,), "c1") as keep:
-        for start in range(0, 200_000, 500):
-            keep(np.arange(start, start + 500), rng.normal(size=(500, 10)).astype(np.float32))
-    monkeypatch.setattr("codline.rows.HELD", 1 << 20)
-    rows = outputs.opened(path, (10,))
-    assert rows.ids.tolist() == list(range(200_000))
-    assert path.stat().st_size > 7_000_000
-    assert resident(path) < 2_000_000
+    path = tmp_path / "images.arrow"
+    monkeypatch.setattr("codline.images.BATCH", 16)  # ids between few images: to read them is to read nearly everything
+    stored(path, 8000)
+    found = {}
+    for held in (1 << 30, 1 << 20):
+        monkeypatch.setattr("codline.rows.HELD", held)
+        rows = images.opened(path)
+        found[held] = resident(path)
+        assert rows.ids.tolist() == list(range(8000))
+        del rows
+    assert found[1 << 30] > 20_000_000
+    assert found[1 << 20] < 6_000_000
 
 
-def test_going_through_the_outputs_in_their_order_unpacks_every_batch_once(logits: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, unpacked = Rows.read, list[int]()
-    monkeypatch.setattr(Rows, "read", lambda self, number: (unpacked.append(number), read(self, number))[1])
+def test_going_through_the_outputs_in_their_order_unpacks_every_group_once(logits: Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpack, unpacked = outputs.Kept.unpacked, list[int]()
+    monkeypatch.setattr(outputs.Kept, "unpacked", lambda self, number: (unpacked.append(number), unpack(self, number))[1])
     rows = outputs.opened(logits.path, (2,))
-    for some in np.split(IDS, [2, 5]):
+    for some in np.split(IDS, [1, 5]):
         assert rows.take(some)[:, 0].tolist() == some.tolist()
     assert unpacked == [0, 1, 2]
 
 
+def test_outputs_are_the_same_bytes_in_whatever_portions_they_come(tmp_path: Path) -> None:
+    said = np.random.default_rng(0).normal(size=(70_000, 10)).astype(np.float32)
+    files = []
+    for size in (512, 1000, 70_000):
+        with outputs.writing(path := tmp_path / f"{size}.parquet", (10,), "c1") as keep:
+            for start in range(0, len(said), size):
+                keep(np.arange(start, min(start + size, len(said))), said[start : start + size])
+        files.append(path.read_bytes())
+    assert files[0] == files[1] == files[2]
+    assert len(chunks(outputs.opened(path, (10,)))) == 3
+
+
 def test_outputs_come_back_to_the_bit_and_take_less_room_than_they_are(tmp_path: Path) -> None:
     said = np.random.default_rng(0).normal(size=(5000, 10)).astype(np.float32)
-    with outputs.writing(tmp_path / "outputs.arrow", (10,), "c1") as keep:
+    with outputs.writing(tmp_path / "outputs.parquet", (10,), "c1") as keep:
         keep(np.arange(5000), said)
-    assert outputs.opened(tmp_path / "outputs.arrow", (10,)).take(np.arange(5000)).tobytes() == said.tobytes()
-    assert (tmp_path / "outputs.arrow").stat().st_size < said.nbytes
+    assert outputs.opened(tmp_path / "outputs.parquet", (10,)).take(np.arange(5000)).tobytes() == said.tobytes()
+    assert (tmp_path / "outputs.parquet").stat().st_size < 0.9 * said.nbytes
 
 
 def test_opening_takes_no_memory_for_the_images(tmp_path: Path) -> None:
@@ -159,47 +176,49 @@ def test_a_million_consecutive_ids_are_one_run() -> None:
 @pytest.mark.parametrize("ids", [[1, 1], [3, 2]])
 @pytest.mark.parametrize("apart", [True, False])
 def test_ids_that_do_not_ascend_are_refused(tmp_path: Path, ids: list[int], apart: bool) -> None:
-    path = tmp_path / "outputs.arrow"
+    path = tmp_path / "outputs.parquet"
     with outputs.writing(path, (2,), "c1") as keep:
         for part in np.split(np.array(ids), [1] if apart else []):
             keep(part, np.zeros((len(part), 2), np.float32))
-    with pytest.raises(DataError, match=f"outputs.arrow: .*expected ascending ids, found {ids[1]} behind one that is not smaller"):
+    with pytest.raises(DataError, match=f"outputs.parquet: .*expected ascending ids, found {ids[1]} behind one that is not smaller"):
         outputs.opened(path, (2,))
 
 
 @given(st.lists(st.sampled_from(IDS.tolist()), max_size=12))
-def test_rows_come_in_the_order_asked_for_across_chunks(logits: Rows, asked: list[int]) -> None:
+def test_rows_come_in_the_order_asked_for_across_chunks(logits: Arrays, asked: list[int]) -> None:
     taken = logits.take(np.array(asked, np.int64))
     assert taken.shape == (len(asked), 2)
     assert taken[:, 1].tolist() == asked
 
 
 @given(st.integers(-5, 40).filter(lambda i: i not in IDS), st.lists(st.sampled_from(IDS.tolist()), max_size=3))
-def test_an_id_that_is_not_there_is_named(logits: Rows, missing: int, others: list[int]) -> None:
-    with pytest.raises(DataError, match=f"outputs.arrow: has no row with id {missing}$"):
+def test_an_id_that_is_not_there_is_named(logits: Arrays, missing: int, others: list[int]) -> None:
+    with pytest.raises(DataError, match=f"outputs.parquet: has no row with id {missing}$"):
         logits.take(np.array([*others, missing], np.int64))
 
 
-def test_ids_and_chunks_stay_together(logits: Rows) -> None:
-    assert [chunk[:, 0].tolist() for chunk in chunks(logits)] == [[1, 4, 5], [9], [30, 31]]
+def test_ids_and_chunks_stay_together(logits: Arrays) -> None:
+    assert [chunk[:, 0].tolist() for chunk in chunks(logits)] == [[1, 4], [5, 9], [30, 31]]
     assert logits.ids.tolist() == IDS.tolist()
     assert logits.has(np.array([0, 1, 9, 10, 31, 32])).tolist() == [False, True, True, False, True, False]
     assert logits.metadata == {"cycle": "c1"}
 
 
 def test_a_file_without_rows_can_be_opened(tmp_path: Path) -> None:
-    with outputs.writing(tmp_path / "outputs.arrow", (4,), "init"):
+    with outputs.writing(tmp_path / "outputs.parquet", (4,), "init"):
         pass
-    rows = outputs.opened(tmp_path / "outputs.arrow", (4,))
+    rows = outputs.opened(tmp_path / "outputs.parquet", (4,))
     assert len(rows) == 0
     assert rows.take(np.empty(0, np.int64)).shape == (0, 4)
 
 
-def test_outputs_of_another_number_of_classes_are_refused(logits: Rows) -> None:
+def test_outputs_of_another_number_of_classes_are_refused(logits: Arrays) -> None:
     with pytest.raises(DataError, match="expected columns"):
         outputs.opened(logits.path, (3,))
 
 
-def test_an_arrow_file_without_a_shape_holds_no_images(logits: Rows) -> None:
+def test_an_arrow_file_without_a_shape_holds_no_images(tmp_path: Path) -> None:
+    with tables.stream(tmp_path / "images.arrow", tables.SCORES):
+        pass
     with pytest.raises(DataError, match="expected images with their shape"):
-        images.opened(logits.path)
+        images.opened(tmp_path / "images.arrow")

@@ -100,7 +100,7 @@ def test_a_scored_image_without_outputs_is_named(workspace: Workspace) -> None:
     write_scores(workspace, [0.9, 0.8, 0.7])
     said(workspace, [1, 1])
     workspace.change(**{"select.budget": 1, "select.pick": {"name": "class_balanced"}})
-    with pytest.raises(DataError, match=r"outputs\.arrow: has no row with id 2$"):
+    with pytest.raises(DataError, match=r"outputs\.parquet: has no row with id 2$"):
         workspace.run("select", "c1")
 
 
