@@ -28,12 +28,12 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a Prefect server is slow: the first such test waits for it, and for the campaign that went through it.
+    """What needs a Prefect server or a database of MLflow's is slow: the first such test waits for it, and for the campaign that went through it.
 
     Each worker begins with its share of what may take longest, so that none is left alone with it at the end: workers get stretches of the list.
     """
     for item in items:
-        if "api" in getattr(item, "fixturenames", ()):
+        if {"api", "database"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker("slow")
     if "PYTEST_XDIST_WORKER" in os.environ:
         workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])

@@ -39,8 +39,23 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tracked(workspace: Workspace, database: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return told_to(database, workspace, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(campaign: Path, database: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a user sees of the first cycle."""
+    with pytest.MonkeyPatch.context() as patch:
+        copy = Workspace(campaign).copied(tmp_path_factory.mktemp("uninterrupted") / "campaign")
+        patch.chdir(copy.root)
+        synced(told_to(database, copy, patch), "c1")
+        return picture()
+
+
+def told_to(database: Path, workspace: Workspace, patch: pytest.MonkeyPatch) -> Workspace:
+    """With a copy of the database, in the current directory."""
     shutil.copy(database, workspace.root / "mlflow.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{workspace.root}/mlflow.db")
+    patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{workspace.root}/mlflow.db")
     for name in workspace.wiring.names():
         scratch.note("seconds", name, {"seconds": 1.5})
     return workspace
@@ -168,20 +183,17 @@ def mortal(lives: int) -> type:
     return type("Mortal", (MlflowClient,), {name: dying(getattr(MlflowClient, name)) for name in writes})
 
 
-@pytest.mark.parametrize("lives", [pytest.param(n, marks=[] if n in (4, 14) else pytest.mark.slow) for n in range(1, 33)])
-def test_a_sync_killed_after_any_write_is_completed_by_the_next(tracked: Workspace, database: Path, monkeypatch: pytest.MonkeyPatch, lives: int) -> None:
-    synced(tracked, "c1")
-    expected = picture()
-    shutil.copy(database, tracked.root / "second.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tracked.root}/second.db")
+@pytest.mark.parametrize("lives", range(1, 33))
+def test_a_sync_killed_after_any_write_is_completed_by_the_next(
+    tracked: Workspace, uninterrupted: dict[str, Any], monkeypatch: pytest.MonkeyPatch, lives: int
+) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr("codline.tracking.store.MlflowClient", mortal(lives))
         synced(tracked, "c1")
     synced(tracked, "c1")
-    assert picture() == expected
+    assert picture() == uninterrupted
 
 
-@pytest.mark.slow
 def test_a_follower_that_is_killed_is_continued_by_the_next(tracked: Workspace) -> None:
     rows = tables.read_csv(tracked.path("train", "curve", "c1"), tables.TRAINING).to_pylist()
     training("c1", rows[:2])
@@ -235,7 +247,6 @@ def test_a_follower_that_hangs_does_not_fail_its_stage(monkeypatch: pytest.Monke
     assert capfd.readouterr().err == "codline: MLflow took longer than 0.2 s; run `codline track` later\n"
 
 
-@pytest.mark.slow
 def test_two_syncs_at_once_leave_one_campaign(tracked: Workspace) -> None:
     shutil.rmtree(tracked.root / "cycles" / "c3")
     command = [sys.executable, "-m", "codline.tracking", "sync"]
@@ -248,7 +259,6 @@ def test_two_syncs_at_once_leave_one_campaign(tracked: Workspace) -> None:
     assert [cycle for cycle, _ in seen["versions"]] == ["c1", "c2"]
 
 
-@pytest.mark.slow
 def test_without_a_server_the_stage_finishes_and_a_later_sync_fills_in(tracked: Workspace) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -262,7 +272,6 @@ def test_without_a_server_the_stage_finishes_and_a_later_sync_fills_in(tracked: 
     assert epochs("c1") == [1, 2, 3]
 
 
-@pytest.mark.slow
 def test_a_stage_logs_its_cycle(tracked: Workspace) -> None:
     finished = tracked.command("evaluate", "c2", CODLINE_TRACKING="on")
     assert (finished.returncode, finished.stderr, finished.stdout) == (0, "", "")
@@ -323,7 +332,6 @@ def test_without_oracle_and_diagnostics_a_cycle_is_finished_too(tracked: Workspa
     assert "spearman" not in runs()["digits cod seed 0"].data.metrics
 
 
-@pytest.mark.slow
 def test_the_best_model_loads_anywhere_and_predicts_as_its_file_does(tracked: Workspace, tmp_path: Path) -> None:
     synced(tracked)
     found = {cycle: read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.wiring.cycles}
