@@ -128,7 +128,7 @@ def parts(cycles: int, rounds: int) -> Iterator[list[Measured]]:
 
 def main(words: list[str] | None = None) -> None:
     asked = parser(__doc__, rounds=3).parse_args(words)
-    told_each("Orchestration: seconds on the clock", parts(2 if asked.quick else 5, 0 if asked.quick else asked.rounds), asked.json)
+    told_each("Orchestration: seconds on the clock", parts(2 if asked.quick else 4, 0 if asked.quick else asked.rounds), asked.json)
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
 
 
 def main(words: list[str] | None = None) -> None:
-    asked = parser(__doc__, rounds=6).parse_args(words)
+    asked = parser(__doc__, rounds=5).parse_args(words)
     configure(Compute(device="cpu"))
     cases = {
         f"{case}, {'semi-supervised' if semi else 'supervised'}": contenders(*setting, semi)
