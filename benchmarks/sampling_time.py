@@ -74,7 +74,7 @@ def plan(asked: argparse.Namespace) -> Plan:
 
 def main(words: list[str] | None = None) -> None:
     arguments = parser(__doc__, rounds=1)
-    arguments.add_argument("--images", type=int, default=4_000)
+    arguments.add_argument("--images", type=int, default=3_000)
     arguments.add_argument("--steps", type=int, default=20, help="of the adversarial strategies")
     asked = arguments.parse_args(words)
     chosen = strategies(2 if asked.quick else asked.steps)

@@ -45,7 +45,7 @@ def plans(asked: argparse.Namespace) -> dict[str, Plan]:
     if asked.quick:
         return {"small_cnn": Plan(300, SHAPE, SmallCnn(width=4), start=100, budget=20, epochs=1)}
     first = Plan(asked.images, SHAPE, SmallCnn(width=16), budget=250, epochs=1)
-    return {"small_cnn": first, "resnet18": replace(first, count=max(600, asked.images // 20), model=ResNet18(), start=64, budget=32, epochs=1, batch_size=128)}
+    return {"small_cnn": first, "resnet18": replace(first, count=max(500, asked.images // 20), model=ResNet18(), start=64, budget=32, epochs=1, batch_size=128)}
 
 
 class Seen:
@@ -241,7 +241,7 @@ def parts(asked: argparse.Namespace) -> Iterator[list[Measured]]:
 def main(words: list[str] | None = None) -> None:
     arguments = parser(__doc__, rounds=4)
     arguments.add_argument("--images", type=int, default=8_000, help="of the pool that small_cnn sees; resnet18 sees a twentieth")
-    arguments.add_argument("--ingested", type=int, default=20_000, help="images of prepare")
+    arguments.add_argument("--ingested", type=int, default=10_000, help="images of prepare")
     asked = arguments.parse_args(words)
     configure(Compute(device="cpu"))
     told_each("Scoring, batches and prepare: CPU seconds in one thread", parts(asked), asked.json)
