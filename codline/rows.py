@@ -32,9 +32,10 @@ class Runs:
             self.starts.append(self.starts[-1] + len(part))
             last = part[-1:].copy() if len(part) else last
         self.firsts, self.rows, self.count = np.concatenate(firsts), np.concatenate(rows), self.starts[-1]
+        self.ends = np.append(self.rows[1:], self.count)
 
     def all(self) -> np.ndarray:
-        return np.arange(self.count) + np.repeat(self.firsts - self.rows, np.diff(self.rows, append=self.count))
+        return np.arange(self.count) + np.repeat(self.firsts - self.rows, self.ends - self.rows)
 
     def found(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of each id, the row that it would be in, and whether it is there."""
@@ -42,8 +43,7 @@ class Runs:
             return np.zeros(len(ids), np.int64), np.zeros(len(ids), bool)
         run = np.maximum(np.searchsorted(self.firsts, ids, side="right") - 1, 0)
         rows = ids - self.firsts[run] + self.rows[run]
-        ends = np.append(self.rows[1:], self.count)[run]
-        return rows, (rows >= self.rows[run]) & (rows < ends)
+        return rows, (rows >= self.rows[run]) & (rows < self.ends[run])
 
 
 class Index:
