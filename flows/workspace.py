@@ -27,6 +27,7 @@ from codline.files import whole
 from codline.watch import OWNER
 from codline.wiring import Wiring
 from flows import lockfile, warm
+from flows.memory import Memory
 
 PARAMS = Path("params.yaml")
 logging.getLogger("dvc").setLevel(logging.WARNING)  # the tasks say what runs
@@ -146,6 +147,7 @@ def reproduce(stage: str) -> bool:
 def reproduced(stage: str) -> bool:
     try:
         with Repo(_wait_for_lock=True) as repo:
+            repo.stage_cache = Memory(repo)
             return bool(repo.reproduce(stage, single_item=True, repro_fn=lockfile.record))
     except ReproductionError as error:
         raise explained(stage, error.__cause__) from error
