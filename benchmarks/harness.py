@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -40,6 +40,7 @@ class Measured:
     ratio: float | None = None  # to the reference of the case
     memory: int | None = None  # bytes, at the peak, on top of what was there before
     note: str = ""
+    quickest: float | None = None  # ratio of the quickest round of each: neighbours on a machine only ever add time
     answer: object = field(default=None, repr=False, compare=False)
 
     def figures(self) -> dict[str, Any]:
@@ -63,16 +64,28 @@ def clock(asked: argparse.Namespace) -> Clock:
     return time.perf_counter if asked.wall else time.process_time
 
 
-def compared(cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time) -> list[Measured]:
-    """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread."""
+def compared(
+    cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time, *, enough: float = 0.0, long: float = LONG
+) -> list[Measured]:
+    """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread.
+
+    There are more rounds than asked for until a case has had `enough` seconds.
+    """
     with threadpool_limits(1):
-        return [row for case, contenders in cases.items() for row in raced(case, contenders, rounds, clock)]
+        return [row for case, contenders in cases.items() for row in raced(case, contenders, turns(rounds, enough), clock, long)]
 
 
-def raced(case: str, contenders: dict[str, Contender], rounds: int, clock: Clock) -> list[Measured]:
+def turns(rounds: int, enough: float) -> Iterator[int]:
+    number, began = 0, time.perf_counter()
+    while number <= rounds or (rounds and time.perf_counter() - began < enough):
+        yield number
+        number += 1
+
+
+def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clock: Clock, long: float) -> list[Measured]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     notes, answers, running = dict.fromkeys(contenders, ""), dict[str, object](), dict(contenders)
-    for number in track(range(rounds + 1), case, console=Console(stderr=True), transient=True):
+    for number in track(turns, case, console=Console(stderr=True), transient=True):
         for name, act in list(running.items())[:: -1 if number % 2 else 1]:  # now this one first, now that
             began = clock()
             try:
@@ -81,14 +94,22 @@ def raced(case: str, contenders: dict[str, Contender], rounds: int, clock: Clock
                 notes[name] = str(error)
                 del running[name]
                 continue
-            took = clock() - began
-            if number or took > LONG or not rounds:
-                seconds[name].append(took)
-            if took > LONG:
-                notes[name] = "one run"
+            seconds[name].append(clock() - began)
+            if seconds[name][-1] > long:
                 del running[name]
+    for name, times in seconds.items():
+        if len(times) == 1 and times[0] > long:
+            notes[name] = "one run"
+        del times[: -max(len(times) - 1, 1)]  # the round of warming up, where there is another
     reference = next(iter(seconds.values()))
-    return [Measured(case, name, *medians(times, reference), note=notes[name], answer=answers.get(name)) for name, times in seconds.items()]
+    return [
+        Measured(case, name, *medians(times, reference), quickest=least(times, reference), note=notes[name], answer=answers.get(name))
+        for name, times in seconds.items()
+    ]
+
+
+def least(times: list[float], reference: list[float]) -> float | None:
+    return min(times) / min(reference) if min(len(times), len(reference)) > 1 and all(reference) else None
 
 
 def medians(times: list[float], reference: list[float]) -> tuple[float | None, float | None]:
@@ -190,12 +211,13 @@ def told_each(title: str, parts: Iterable[list[Measured]], json_path: Path | Non
 def shown(title: str, found: list[Measured]) -> None:
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
     rows = Table(title=title)
+    quickest = any(one.quickest is not None for one in found)
     memory, notes = any(one.memory is not None for one in found), any(one.note for one in found)
-    columns = ["case", "contender", "seconds", "ratio", *["peak MB"] * memory, *["note"] * notes]
+    columns = ["case", "contender", "seconds", "ratio", *["quickest"] * quickest, *["peak MB"] * memory, *["note"] * notes]
     for heading in columns:
         rows.add_column(heading, justify="left" if heading in ("case", "contender", "note") else "right")
     for one in found:
-        cells = [one.case, one.contender, number(one.seconds, 4), number(one.ratio, 3)]
+        cells = [one.case, one.contender, number(one.seconds, 4), number(one.ratio, 3), *[number(one.quickest, 3)] * quickest]
         rows.add_row(*cells, *[number(one.memory and one.memory / 1e6, 0)] * memory, *[one.note] * notes)
     console.print(rows)
 

@@ -9,7 +9,7 @@ from codline.compute import fingerprint
 
 RESULTS, PAGE = Path("benchmarks/results"), Path("docs/performance.md")
 BEGIN, END = "<!-- what make bench found -->", "<!-- end -->"
-COLUMNS = {"case": "", "contender": "", "seconds": ",.3f", "ratio": ",.2f", "memory": ",.0f", "note": ""}
+COLUMNS = {"case": "", "contender": "", "seconds": ",.3f", "ratio": ",.2f", "quickest": ",.2f", "memory": ",.0f", "note": ""}
 HEADINGS = {"memory": "peak MB"}
 
 

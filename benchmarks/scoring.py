@@ -45,7 +45,7 @@ def plans(asked: argparse.Namespace) -> dict[str, Plan]:
     if asked.quick:
         return {"small_cnn": Plan(300, SHAPE, SmallCnn(width=4), start=100, budget=20, epochs=1)}
     first = Plan(asked.images, SHAPE, SmallCnn(width=16), budget=250, epochs=1)
-    return {"small_cnn": first, "resnet18": replace(first, count=max(500, asked.images // 20), model=ResNet18(), start=64, budget=32, epochs=1, batch_size=128)}
+    return {"small_cnn": first, "resnet18": replace(first, count=max(400, asked.images // 20), model=ResNet18(), start=64, budget=32, epochs=1, batch_size=128)}
 
 
 class Seen:
@@ -84,7 +84,7 @@ def numbers(asked: argparse.Namespace) -> list[Measured]:
     ways = {"AVX2, float32": ("avx2", False), "native, float32": ("native", False), "native, bfloat16": ("native", True), "AVX2, bfloat16": ("avx2", True)}
     if asked.quick:
         ways = {way: setting for way, setting in ways.items() if way == "AVX2, float32"}
-    took = {way: apart(seconds_of, *setting, 1 if asked.quick else asked.rounds).answer for way, setting in ways.items()}
+    took = {way: apart(seconds_of, *setting, 1 if asked.quick else 2).answer for way, setting in ways.items()}
     first = next(iter(took.values()))
     return [
         Measured(f"one pass, {name}, {BRIEF} images 32x32, compute as said", way, took[way][name], took[way][name] / first[name])
@@ -232,7 +232,7 @@ def ingestion(count: int) -> Iterator[Cases]:
 def parts(asked: argparse.Namespace) -> Iterator[list[Measured]]:
     yield from scored(asked)
     yield numbers(asked)
-    count = 200 if asked.quick else 10_000
+    count = 200 if asked.quick else 5_000
     yield compared({f"an epoch of {count:,} augmented images 32x32": batches(count)}, rounds(asked), clock(asked))
     with ingestion(200 if asked.quick else asked.ingested) as cases:
         yield compared(cases, rounds(asked), clock(asked))

@@ -263,7 +263,7 @@ def center_cases(asked: argparse.Namespace) -> Cases:
 def badge_rows(asked: argparse.Namespace) -> list[Measured]:
     n, d, b = (400, 16, 20) if asked.quick else (20_000, 256, 300)
     found = []
-    for classes, count in ((10, n), (100, n if asked.large or asked.quick else n // 10)):
+    for classes, count in ((10, n), (100, n if asked.large or asked.quick else n // 20)):
         cases = {f"BADGE, {count:,} x {d}, {classes} classes, {b} picks": badges(count, d, classes, b)}
         rows = compared(cases, rounds(asked), clock(asked))
         # Memory is that of the gradients: a few picks show it.

@@ -24,6 +24,7 @@ from codline.params import Compute
 from codline.training import Examples, Recipe, fit
 
 CLASSES, RATE = 10, 0.01
+ENOUGH = 20.0  # seconds of a case: short steps need many rounds for a hundredth to show
 Seen = tuple[torch.Tensor, torch.Tensor]  # images, what is wanted of them
 CASES: dict[str, tuple[ModelSpec, tuple[int, int, int], int, int, int]] = {  # model, shape, batch, steps, epochs
     "small_cnn, 28x28": (SmallCnn(width=16), (1, 28, 28), 64, 12, 1),
@@ -103,7 +104,7 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
 
 
 def main(words: list[str] | None = None) -> None:
-    asked = parser(__doc__, rounds=5).parse_args(words)
+    asked = parser(__doc__, rounds=3).parse_args(words)
     configure(Compute(device="cpu"))
     cases = {
         f"{case}, {'semi-supervised' if semi else 'supervised'}": contenders(*setting, semi)
@@ -111,7 +112,7 @@ def main(words: list[str] | None = None) -> None:
         for semi in (False, True)
         if not (semi and case.startswith("drn"))
     }
-    told("Training: CPU seconds of some steps", compared(cases, rounds(asked), clock(asked)), asked.json)
+    told("Training: CPU seconds of some steps", compared(cases, rounds(asked), clock(asked), enough=ENOUGH), asked.json)
 
 
 if __name__ == "__main__":

@@ -74,6 +74,27 @@ def test_a_contender_that_takes_long_is_run_once() -> None:
     assert (found[0].seconds, found[0].ratio, found[0].note) == (10, 1, "one run")
 
 
+def test_the_round_of_warming_up_is_not_counted() -> None:
+    runs = dict.fromkeys(("ours", "theirs"), 0)
+    took = {"ours": [5.0, 1.0, 2.0, 3.0], "theirs": [7.0, 4.0, 4.0, 3.0]}
+    now = 0.0
+
+    def act(name: str) -> None:
+        nonlocal now
+        now += took[name][runs[name]]
+        runs[name] += 1
+
+    ours, theirs = harness.compared({"a case": {"ours": lambda: act("ours"), "theirs": lambda: act("theirs")}}, rounds=3, clock=lambda: now)
+    assert (ours.seconds, ours.ratio, ours.quickest) == (2, 1, 1)
+    assert (theirs.seconds, theirs.ratio, theirs.quickest) == (4, 2, 3)
+
+
+def test_a_short_case_is_run_until_it_had_enough_time() -> None:
+    assert max(harness.turns(2, 0.05)) > 2
+    assert list(harness.turns(2, 0)) == [0, 1, 2]
+    assert list(harness.turns(0, 60)) == [0]
+
+
 def test_memory_is_seen_at_its_peak() -> None:
     peak = harness.arrays_peak(lambda: np.ones(10_000_000).sum())
     assert peak is not None
