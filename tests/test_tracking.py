@@ -154,6 +154,19 @@ def test_syncing_twice_leaves_the_same_runs_and_points(tracked: Workspace) -> No
     assert {name: run.info.run_id for name, run in runs().items()} == ids
 
 
+def test_the_history_of_a_metric_is_asked_for_only_where_there_is_one(tracked: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlflow import MlflowClient
+
+    asked, history = list[str](), MlflowClient.get_metric_history
+    monkeypatch.setattr(MlflowClient, "get_metric_history", lambda self, run, key: asked.append(key) or history(self, run, key))
+    synced(tracked, "c1")
+    assert asked == []
+    synced(tracked)
+    assert sorted(asked) == sorted({*asked}), "once for each curve of the campaign"
+    assert {"accuracy", "loss", "best_accuracy"} <= {*asked}
+    assert not any("/" in key for key in asked), "the cycles' own metrics are new or marked as logged"
+
+
 def test_an_unfinished_campaign_goes_on_running(tracked: Workspace) -> None:
     tracked.path("evaluate", "metrics", "c3").unlink()
     synced(tracked, "c2", "c3")

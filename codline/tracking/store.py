@@ -67,8 +67,9 @@ class Store:
     def add(self, run: Run, points: Points, *, model: str | None = None, exact: bool = False) -> None:
         """Log the points that are not there yet. `exact`: there may be no others."""
         now, fresh = int(time.time() * 1000), []
+        known = self.client.get_run(run.info.run_id).data.metrics  # one request, where a history takes one for each metric
         for key, wanted in points.items():
-            there = {point.step: point.value for point in self.client.get_metric_history(run.info.run_id, key)}
+            there = {point.step: point.value for point in self.client.get_metric_history(run.info.run_id, key)} if key in known else {}
             if any(not math.isclose(there[step], value, rel_tol=1e-9) for step, value in wanted.items() if step in there) or (exact and there.keys() - wanted):
                 raise Changed
             fresh += [Metric(key, value, now, step, model_id=model) for step, value in wanted.items() if step not in there and math.isfinite(value)]
