@@ -22,12 +22,13 @@ from typing import NoReturn
 from codline.errors import Stopped
 from codline.watch import follow, watch
 
-OURS = ("flows", "stages", "codline")
+HEAVY = ("stages", "codline")  # whose modules import what is imported here
+OURS = (*HEAVY, "flows")
 
 
 def hand_over() -> None:
     """Have the warm process run what this one was asked to, and end as it ends; return if it cannot."""
-    if sys.orig_argv[1] != "-m" or sys.orig_argv[2].split(".")[0] not in OURS:
+    if sys.orig_argv[1] != "-m" or sys.orig_argv[2].split(".")[0] not in HEAVY:
         return
     watch()
     request = json.dumps({"module": sys.orig_argv[2], "arguments": sys.orig_argv[3:], "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
@@ -97,6 +98,8 @@ def become(caller: socket.socket, parent: int) -> str:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    if sys.path[0] == str(Path.cwd()):  # as -m puts it there
+        sys.path[0] = request["folder"]
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

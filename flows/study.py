@@ -25,7 +25,7 @@ from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, Infrastructure
 from codline.files import read_json, write_json
 from codline.watch import OWNER
 from codline.wiring import Wiring
-from flows import grid, runs, server, worktrees
+from flows import grid, runs, server, warm, worktrees
 from flows.grid import Overrides, Point, Study
 
 LOOK = 0.3  # seconds between two looks at how far the others are
@@ -96,6 +96,7 @@ def checked(plan: Plan) -> None:
         paths.append(plan.folder / "checked" / f"arm {arm.replace('/', ' ')}.yaml")
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         paths[-1].write_text(point.params, encoding="utf-8")
+    warm.up()
     done = subprocess.run([sys.executable, "-m", "stages", *map(str, paths)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise BY_EXIT_CODE.get(done.returncode, CodlineError)(f"study {plan.study.name}: {last_words(done.stderr) or 'its params could not be checked'}")
@@ -122,14 +123,19 @@ def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) 
 
 @contextlib.contextmanager
 def held(plan: Plan) -> Iterator[None]:
-    """One process at a time runs a study; the kernel lets go when it dies."""
+    """One process at a time runs a study; the kernel lets go when it dies. Its points fork their stages from one process."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     with (plan.folder / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BusyError(f"study {plan.study.name} is running already; wait for it or stop it") from error
-        yield
+        if plan.waiting:
+            warm.up()
+        try:
+            yield
+        finally:
+            warm.down()
 
 
 def work(plan: Plan, jobs: int) -> list[CodlineError]:
@@ -225,8 +231,8 @@ def curve(tree: Path) -> list[dict[str, Any]]:
 
 
 def environment(plan: Plan, point: Point) -> dict[str, str]:
-    """A point has its own scratch and warm process, and the project's Prefect server, MLflow and turn at it."""
-    own = {key: value for key, value in os.environ.items() if key not in ("CODLINE_SCRATCH", "CODLINE_WARM")}
+    """A point has its own scratch, and the project's warm process, Prefect server, MLflow and turn at it."""
+    own = {key: value for key, value in os.environ.items() if key != "CODLINE_SCRATCH"} | warm.found_from(plan.tree(point))
     device = (YAML(typ="safe", pure=True).load(point.params).get("compute") or {}).get("device")
     limit = {"CODLINE_SLOTS": "off"} if device == "cpu" or runs.gpus() == 0 else {}
     tags = {f"codline.study.{plan.study.name}": point.arm, "codline.seed": str(point.seed)}
@@ -270,7 +276,7 @@ def summarise(plan: Plan, drawing: bool = False) -> None:
 
 
 def usable(jobs: int | None) -> int:
-    """As many points at a time as there are processors, and four at most, unless told otherwise: each has torch in memory twice."""
+    """As many points at a time as there are processors, and four at most, unless told otherwise: each has torch at work."""
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs: found {jobs}, expected at least 1")
     return jobs or min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

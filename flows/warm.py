@@ -1,4 +1,4 @@
-"""The warm process of this workspace: started when the first stage has to run, gone with the flow."""
+"""The warm process of this workspace: started when the first stage has to run, gone with the flow. The points of a study have one in common."""
 
 import contextlib
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from codline import scratch
 
@@ -31,6 +32,12 @@ def up() -> None:
         deadline = time.monotonic() + PATIENCE
         while not door.exists() and _process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def found_from(folder: Path) -> dict[str, str]:
+    """The environment of whoever works in another folder and is to ask the same one."""
+    path = os.environ.get("CODLINE_WARM")
+    return {"CODLINE_WARM": path if Path(path).is_absolute() else os.path.relpath(path, folder)} if path else {}
 
 
 def down() -> None:

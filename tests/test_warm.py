@@ -1,6 +1,7 @@
 """A forked process is the one that was asked for, in all that its caller and its files can see of it."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -84,6 +85,28 @@ def test_streams_arguments_folder_environment_and_exit_code_are_the_caller_s(her
 def test_what_runs_is_what_the_file_says_now(here: Path, warm: object) -> None:
     assert asked(here, "print('old')").stdout == "old\n"
     assert asked(here, "print('a new one')").stdout == "a new one\n"
+
+
+def test_what_runs_is_the_code_of_the_caller_s_folder(here: Path, warm: object, tmp_path_factory: pytest.TempPathFactory) -> None:
+    there = tmp_path_factory.mktemp("there")
+    shutil.copytree(here / "stages", there / "stages")
+    assert asked(here, "print('here')").stdout == "here\n"
+    assert asked(there, "import stages, sys; print('there', stages.__file__, sys.path[0])", CODLINE_WARM=str(here / "door")).stdout.split() == [
+        "there",
+        str(there / "stages/__init__.py"),
+        str(there),
+    ]
+
+
+@pytest.mark.parametrize(("package", "early"), [("stages", True), ("flows", False)])
+def test_only_stages_and_what_stands_beside_them_are_forked(here: Path, warm: object, package: str, early: bool) -> None:
+    (here / package).mkdir(exist_ok=True)
+    (here / package / "__init__.py").write_text("import codline\n")
+    (here / package / "looked.py").write_text("import sys; print('colorsys' in sys.modules)")
+    done = subprocess.run(
+        [sys.executable, "-m", f"{package}.looked"], cwd=here, env=environment(here, CODLINE_WARM="door"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(early)]
 
 
 def test_an_exception_is_shown_and_ends_with_one(here: Path, warm: object) -> None:

@@ -18,7 +18,6 @@ from flows import warm, workspace as workspaces
 from tests.workspace import REPOSITORY, SMALL
 
 BIN = Path(sys.executable).parent
-WARM = "import runpy; runpy.run_module('codline.warm', run_name='__main__', alter_sys=True)"
 TINY = SMALL | {"train.epochs": 2} | params.chain(2)
 
 
@@ -59,15 +58,12 @@ class Project:
 
 @contextlib.contextmanager
 def warmed(door: Path) -> Iterator[dict[str, str]]:
-    """The environment of a warm process that no flow owns: stages, of whatever project, then cost no imports.
-
-    Not run by -m, which would put this repository first on its path: what it forks is to import the code of the folder that it works in.
-    """
+    """The environment of a warm process that no flow owns: stages, of whatever project, then cost no imports."""
     if sys.platform != "linux":
         yield {}
         return
     settings = os.environ | {"PYTHONPATH": ""}
-    with subprocess.Popen([sys.executable, "-c", WARM, str(door), *warm.MODULES.split()], cwd=REPOSITORY, env=settings) as process:
+    with subprocess.Popen([sys.executable, "-m", "codline.warm", str(door), *warm.MODULES.split()], cwd=REPOSITORY, env=settings) as process:
         try:
             yield {"CODLINE_WARM": str(door)}
         finally:
