@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
+from torch.nn import functional
 
 from codline.models.base import Network
 from codline.params import Section
@@ -81,5 +82,5 @@ class Discrepant(Objective):
         """Without the weight. Gradients flow into both, unless one is detached."""
         if self.outputs == "probs":
             ours, theirs = ours.softmax(1), theirs.softmax(1)
-        squares = (ours - theirs).square()
+        squares = functional.mse_loss(ours, theirs, reduction="none")
         return squares.sum(1).mean() if self.reduce == "sum" else squares.mean()

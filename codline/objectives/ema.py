@@ -12,6 +12,8 @@ from torch.optim.swa_utils import AveragedModel
 from codline.models.base import Network
 from codline.objectives.base import Batch, Beside, Companion, Discrepant
 
+Tensors = tuple[Tensor, ...] | list[Tensor]
+
 
 class Ema(Discrepant):
     """The defaults are the paper's where it says something; docs/method.md has the released code's beside them."""
@@ -39,7 +41,7 @@ class Average(Companion):
     def __init__(self, network: Network, objective: Ema, beside: Beside) -> None:
         super().__init__()
         self.objective, self.active = objective, objective.weight > 0
-        self.average = AveragedModel(network, avg_fn=moving(objective.decay, objective.warm_up), use_buffers=objective.buffers == "averaged")
+        self.average = AveragedModel(network, multi_avg_fn=moving(objective.decay, objective.warm_up), use_buffers=objective.buffers == "averaged")
         if objective.start == "independent" and beside.independent is not None:
             self.average.module.load_state_dict(beside.independent().state_dict())
             self.average.n_averaged.fill_(1)  # or the first update would take the network's weights as they are
@@ -77,12 +79,15 @@ def another(head: nn.Module) -> nn.Module:
     return second
 
 
-def moving(decay: float, warm_up: bool) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
-    """Without the warm-up the first weights linger for 1/(1-decay) steps."""
+def moving(decay: float, warm_up: bool) -> Callable[[Tensors, Tensors, Tensor | int], None]:
+    """Without the warm-up the first weights linger for 1/(1-decay) steps. In place, all tensors of a kind at once: a GPU is asked for the count once."""
 
-    def average(averaged: Tensor, current: Tensor, steps: Tensor | int) -> Tensor:
-        if not averaged.is_floating_point():  # counters among the buffers
-            return current
-        return torch.lerp(current, averaged, min(decay, 1 - 1 / (int(steps) + 1)) if warm_up else decay)
+    def average(averaged: Tensors, current: Tensors, steps: Tensor | int) -> None:
+        weight = min(decay, 1 - 1 / (int(steps) + 1)) if warm_up else decay
+        for mean, now in zip(averaged, current, strict=True):
+            if mean.is_floating_point():
+                torch.lerp(now, mean, weight, out=mean)
+            else:  # counters among the buffers
+                mean.copy_(now)
 
     return average
