@@ -28,6 +28,13 @@ LOOK = 0.02  # seconds between two looks at memory
 WIDE = 140  # columns of a table that goes into a file
 
 
+@dataclass(frozen=True)
+class Laps:
+    """What a contender answers that tells its parts from each other: the seconds of each."""
+
+    seconds: list[float]
+
+
 class Missing(Exception):  # noqa: N818 (no error: the row says so)
     """What a contender raises that cannot run here: why."""
 
@@ -40,7 +47,7 @@ class Measured:
     ratio: float | None = None  # to the reference of the case
     memory: int | None = None  # bytes, at the peak, on top of what was there before
     note: str = ""
-    quickest: float | None = None  # ratio of the quickest round of each: neighbours on a machine only ever add time
+    quickest: float | None = None  # ratio of the quickest tenths of rounds, or of laps: neighbours on a machine only ever add time
     answer: object = field(default=None, repr=False, compare=False)
 
     def figures(self) -> dict[str, Any]:
@@ -84,6 +91,7 @@ def turns(rounds: int, enough: float) -> Iterator[int]:
 
 def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clock: Clock, long: float) -> list[Measured]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    laps: dict[str, list[list[float]]] = {name: [] for name in contenders}
     notes, answers, running = dict.fromkeys(contenders, ""), dict[str, object](), dict(contenders)
     for number in track(turns, case, console=Console(stderr=True), transient=True):
         for name, act in list(running.items())[:: -1 if number % 2 else 1]:  # now this one first, now that
@@ -95,21 +103,27 @@ def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clo
                 del running[name]
                 continue
             seconds[name].append(clock() - began)
+            answer = answers[name]
+            laps[name].append(answer.seconds if isinstance(answer, Laps) else seconds[name][-1:])
             if seconds[name][-1] > long:
                 del running[name]
     for name, times in seconds.items():
         if len(times) == 1 and times[0] > long:
             notes[name] = "one run"
-        del times[: -max(len(times) - 1, 1)]  # the round of warming up, where there is another
-    reference = next(iter(seconds.values()))
+        for rounds in (times, laps[name]):
+            del rounds[: -max(len(rounds) - 1, 1)]  # the round of warming up, where there is another
+    reference, quick = next(iter(seconds.values())), {name: [one for each in rounds for one in each] for name, rounds in laps.items()}
     return [
-        Measured(case, name, *medians(times, reference), quickest=least(times, reference), note=notes[name], answer=answers.get(name))
+        Measured(case, name, *medians(times, reference), quickest=least(quick[name], next(iter(quick.values()))), note=notes[name], answer=answers.get(name))
         for name, times in seconds.items()
     ]
 
 
 def least(times: list[float], reference: list[float]) -> float | None:
-    return min(times) / min(reference) if min(len(times), len(reference)) > 1 and all(reference) else None
+    if min(len(times), len(reference)) < 2 or not all(reference):
+        return None
+    ours, theirs = (sorted(each)[len(each) // 10] for each in (times, reference))
+    return ours / theirs
 
 
 def medians(times: list[float], reference: list[float]) -> tuple[float | None, float | None]:

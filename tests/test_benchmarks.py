@@ -89,6 +89,15 @@ def test_the_round_of_warming_up_is_not_counted() -> None:
     assert (theirs.seconds, theirs.ratio, theirs.quickest) == (4, 2, 3)
 
 
+def test_laps_are_compared_by_their_quickest_tenth() -> None:
+    ours, theirs = (harness.Laps([float(lap), *[100.0] * 19]) for lap in (1, 2))
+    slow = harness.Laps([*[3.0] * 3, *[100.0] * 17])
+    found = harness.compared({"a case": {"ours": lambda: slow, "alike": lambda: slow, "theirs": lambda: harness.Laps([6.0] * 20)}}, rounds=1)
+    assert [row.quickest for row in found] == [1, 1, 2]
+    found = harness.compared({"a case": {"ours": lambda: ours, "theirs": lambda: theirs}}, rounds=1)
+    assert [row.quickest for row in found] == [1, 1]  # of 20 laps one is luck
+
+
 def test_a_short_case_is_run_until_it_had_enough_time() -> None:
     assert max(harness.turns(2, 0.05)) > 2
     assert list(harness.turns(2, 0)) == [0, 1, 2]
