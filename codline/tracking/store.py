@@ -66,20 +66,28 @@ class Store:
 
     def add(self, run: Run, points: Points, *, model: str | None = None, exact: bool = False) -> None:
         """Log the points that are not there yet. `exact`: there may be no others."""
-        now, fresh = int(time.time() * 1000), []
-        known = self.client.get_run(run.info.run_id).data.metrics  # one request, where a history takes one for each metric
+        now, known, fresh = milliseconds(), self.known(run), list[Metric]()
         for key, wanted in points.items():
             there = {point.step: point.value for point in self.client.get_metric_history(run.info.run_id, key)} if key in known else {}
             if any(not math.isclose(there[step], value, rel_tol=1e-9) for step, value in wanted.items() if step in there) or (exact and there.keys() - wanted):
                 raise Changed
-            fresh += [Metric(key, value, now, step, model_id=model) for step, value in wanted.items() if step not in there and math.isfinite(value)]
-        for start in range(0, len(fresh), MOST):
-            self.client.log_batch(run.info.run_id, metrics=fresh[start : start + MOST])
+            fresh += [Metric(key, value, now, step, model_id=model) for step, value in wanted.items() if step not in there]
+        self.log(run, fresh)
 
     def add_once(self, run: Run, values: dict[str, float]) -> None:
         """Timings: another run of the same work takes another time, and the first one stands."""
-        there = self.client.get_run(run.info.run_id).data.metrics
-        self.add(run, {key: {0: value} for key, value in values.items() if key not in there})
+        now, known = milliseconds(), self.known(run)
+        self.log(run, [Metric(key, value, now, 0) for key, value in values.items() if key not in known])
+
+    def known(self, run: Run) -> dict[str, float]:
+        """The last value of each metric: one request, where a history takes one for each."""
+        metrics: dict[str, float] = self.client.get_run(run.info.run_id).data.metrics
+        return metrics
+
+    def log(self, run: Run, metrics: list[Metric]) -> None:
+        finite = [metric for metric in metrics if math.isfinite(metric.value)]
+        for start in range(0, len(finite), MOST):
+            self.client.log_batch(run.info.run_id, metrics=finite[start : start + MOST])
 
     def settle(self, run: Run, status: str) -> None:
         if run.info.status == status:
@@ -88,6 +96,10 @@ class Store:
             self.client.update_run(run.info.run_id, status)
         else:
             self.client.set_terminated(run.info.run_id, status)
+
+
+def milliseconds() -> int:
+    return int(time.time() * 1000)
 
 
 @contextmanager
