@@ -1,7 +1,7 @@
 """fit(): the training of one cycle, exact to the bit, whether it ran through or was killed and resumed."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -85,7 +85,10 @@ def fit(
     on_epoch: Callable[[Progress], None],
     beside: Beside | None = None,
 ) -> Progress:
-    """Train in place. `on_epoch` sees the whole state after each epoch and may keep it; given back as `resume`, training goes on from there."""
+    """Train in place. `on_epoch` sees the whole state after each epoch; given back as `resume`, training goes on from there.
+
+    It is handed the tensors that are trained, not copies, for these would be as large again as all of them: it writes down what it wants to keep.
+    """
     run = Run(network, examples, recipe, seed, beside or Beside())
     progress = resume or Progress()
     if resume is not None:
@@ -215,8 +218,8 @@ class Run:
     def keep(self) -> None:
         """A snapshot, if this is a step to keep."""
         if self.step in self.kept_at:
-            state = copied(self.network.state_dict())
-            self.snapshots |= {f"{self.kept_at[self.step]}.{key}": value for key, value in state.items()}
+            state = self.network.state_dict()
+            self.snapshots |= {f"{self.kept_at[self.step]}.{key}": value.detach().cpu().clone() for key, value in state.items()}
 
     def state(self) -> dict[str, Tensor]:
         moments = {f"{i}.{key}": value for i, own in self.optimizer.state_dict()["state"].items() for key, value in own.items() if isinstance(value, Tensor)}
@@ -226,7 +229,7 @@ class Run:
         beside = self.companion.state_dict() if self.companion is not None else {}
         groups = {"network": self.network.state_dict(), "companion": beside, "optimizer": moments, "random": streams}
         state = {f"{group}.{key}": value for group, tensors in groups.items() for key, value in tensors.items()}
-        return copied(state) | {f"snapshot.{key}": value for key, value in self.snapshots.items()}
+        return state | {f"snapshot.{key}": value for key, value in self.snapshots.items()}
 
     def restore(self, progress: Progress) -> None:
         self.network.load_state_dict(progress.part("network"))
@@ -250,7 +253,3 @@ class Run:
         self.step = progress.epoch * self.batches
         self.schedule.last_epoch = progress.epoch
         self.optimizer.param_groups[0]["lr"] = self.recipe.learning_rate * (self.recipe.decay_by if progress.epoch >= self.milestone else 1)
-
-
-def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {key: value.detach().cpu().clone() for key, value in tensors.items()}

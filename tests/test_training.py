@@ -242,7 +242,7 @@ STEPS = 3  # of an epoch: 25 images in batches of 8, the last image joining its 
 
 def test_a_snapshot_is_the_network_as_it_was_so_many_steps_before_the_end() -> None:
     epochs: list[Progress] = []
-    _, done = trained(recipe(snapshots=[STEPS, 2 * STEPS, EPOCHS * STEPS, 1]), on_epoch=epochs.append)
+    _, done = trained(recipe(snapshots=[STEPS, 2 * STEPS, EPOCHS * STEPS, 1]), on_epoch=lambda now: epochs.append(copy.deepcopy(now)))
     for back in (1, 2):
         then = epochs[EPOCHS - 1 - back].part("network")
         assert all(torch.equal(value, then[key]) for key, value in done.part(f"snapshot.{back * STEPS}").items())
@@ -253,13 +253,25 @@ def test_a_snapshot_is_the_network_as_it_was_so_many_steps_before_the_end() -> N
 
 def test_snapshots_are_the_same_after_a_kill_and_change_nothing_else() -> None:
     how, epochs = recipe(snapshots=[2, 4, 11]), list[Progress]()
-    whole, done = trained(how, on_epoch=epochs.append)
+    whole, done = trained(how, on_epoch=lambda now: epochs.append(copy.deepcopy(now)))
     assert whole == trained_in_one_go("ema")[0]
     for kept in epochs[:-1]:
         again, resumed = trained(how, resume=kept)
         assert again == whole
         assert resumed.tensors.keys() == done.tensors.keys()
         assert all(torch.equal(value, done.tensors[key]) for key, value in resumed.tensors.items() if key.startswith("snapshot."))
+
+
+def test_an_epoch_is_handed_the_tensors_that_are_trained_and_no_copies() -> None:
+    net, places = network(), list[set[int]]()
+    how = recipe(epochs=2)
+
+    def look(progress: Progress) -> None:
+        places.append({value.data_ptr() for key, value in progress.tensors.items() if not key.startswith("random.")})
+
+    fit(net, examples(), how, seed=7, resume=None, on_epoch=look)
+    assert places[0] == places[1]
+    assert {value.data_ptr() for value in net.state_dict().values()} <= places[0]
 
 
 def test_a_snapshot_before_the_beginning_is_refused() -> None:
@@ -324,7 +336,7 @@ def test_the_cyclic_objective_trains_from_the_second_cycle_on(workspace: Workspa
 
 def test_two_heads_are_trained_killed_and_resumed_exactly() -> None:
     how, epochs = recipe(objective={"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}), list[Progress]()
-    whole, done = trained(how, on_epoch=epochs.append)
+    whole, done = trained(how, on_epoch=lambda now: epochs.append(copy.deepcopy(now)))
     again, resumed = trained(how, resume=epochs[1])
     assert again == whole
     assert torch.equal(resumed.tensors["companion.second.weight"], done.tensors["companion.second.weight"])
