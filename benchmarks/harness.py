@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,7 @@ def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clo
                 del running[name]
                 continue
             seconds[name].append(clock() - began)
-            answer = answers[name]
-            laps[name].append(answer.seconds if isinstance(answer, Laps) else seconds[name][-1:])
+            laps[name].append(answer.seconds if isinstance(answer := answers[name], Laps) else seconds[name][-1:])
             if seconds[name][-1] > long:
                 del running[name]
     for name, times in seconds.items():
@@ -112,18 +112,18 @@ def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clo
             notes[name] = "one run"
         for rounds in (times, laps[name]):
             del rounds[: -max(len(rounds) - 1, 1)]  # the round of warming up, where there is another
-    reference, quick = next(iter(seconds.values())), {name: [one for each in rounds for one in each] for name, rounds in laps.items()}
+    reference = next(iter(contenders))
     return [
-        Measured(case, name, *medians(times, reference), quickest=least(quick[name], next(iter(quick.values()))), note=notes[name], answer=answers.get(name))
+        Measured(case, name, *medians(times, seconds[reference]), quickest=least(laps[name], laps[reference]), note=notes[name], answer=answers.get(name))
         for name, times in seconds.items()
     ]
 
 
-def least(times: list[float], reference: list[float]) -> float | None:
-    if min(len(times), len(reference)) < 2 or not all(reference):
+def least(laps: list[list[float]], reference: list[list[float]]) -> float | None:
+    ours, theirs = (sorted(chain.from_iterable(rounds)) for rounds in (laps, reference))
+    if min(len(ours), len(theirs)) < 2 or not all(theirs):
         return None
-    ours, theirs = (sorted(each)[len(each) // 10] for each in (times, reference))
-    return ours / theirs
+    return ours[len(ours) // 10] / theirs[len(theirs) // 10]
 
 
 def medians(times: list[float], reference: list[float]) -> tuple[float | None, float | None]:

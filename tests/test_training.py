@@ -65,6 +65,10 @@ def trained(how: Recipe, resume: Progress | None = None, on_epoch: Callable[[Pro
     return b"".join(value.numpy().tobytes() for value in net.state_dict().values()), done
 
 
+def remembering(epochs: list[Progress]) -> Callable[[Progress], None]:
+    return lambda now: epochs.append(copy.deepcopy(now))
+
+
 @cache
 def trained_in_one_go(objective: str) -> tuple[bytes, Progress]:
     return trained(recipe(objective))
@@ -242,7 +246,7 @@ STEPS = 3  # of an epoch: 25 images in batches of 8, the last image joining its 
 
 def test_a_snapshot_is_the_network_as_it_was_so_many_steps_before_the_end() -> None:
     epochs: list[Progress] = []
-    _, done = trained(recipe(snapshots=[STEPS, 2 * STEPS, EPOCHS * STEPS, 1]), on_epoch=lambda now: epochs.append(copy.deepcopy(now)))
+    _, done = trained(recipe(snapshots=[STEPS, 2 * STEPS, EPOCHS * STEPS, 1]), on_epoch=remembering(epochs))
     for back in (1, 2):
         then = epochs[EPOCHS - 1 - back].part("network")
         assert all(torch.equal(value, then[key]) for key, value in done.part(f"snapshot.{back * STEPS}").items())
@@ -253,7 +257,7 @@ def test_a_snapshot_is_the_network_as_it_was_so_many_steps_before_the_end() -> N
 
 def test_snapshots_are_the_same_after_a_kill_and_change_nothing_else() -> None:
     how, epochs = recipe(snapshots=[2, 4, 11]), list[Progress]()
-    whole, done = trained(how, on_epoch=lambda now: epochs.append(copy.deepcopy(now)))
+    whole, done = trained(how, on_epoch=remembering(epochs))
     assert whole == trained_in_one_go("ema")[0]
     for kept in epochs[:-1]:
         again, resumed = trained(how, resume=kept)
@@ -264,12 +268,11 @@ def test_snapshots_are_the_same_after_a_kill_and_change_nothing_else() -> None:
 
 def test_an_epoch_is_handed_the_tensors_that_are_trained_and_no_copies() -> None:
     net, places = network(), list[set[int]]()
-    how = recipe(epochs=2)
 
     def look(progress: Progress) -> None:
         places.append({value.data_ptr() for key, value in progress.tensors.items() if not key.startswith("random.")})
 
-    fit(net, examples(), how, seed=7, resume=None, on_epoch=look)
+    fit(net, examples(), recipe(epochs=2), seed=7, resume=None, on_epoch=look)
     assert places[0] == places[1]
     assert {value.data_ptr() for value in net.state_dict().values()} <= places[0]
 
@@ -336,7 +339,7 @@ def test_the_cyclic_objective_trains_from_the_second_cycle_on(workspace: Workspa
 
 def test_two_heads_are_trained_killed_and_resumed_exactly() -> None:
     how, epochs = recipe(objective={"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}), list[Progress]()
-    whole, done = trained(how, on_epoch=lambda now: epochs.append(copy.deepcopy(now)))
+    whole, done = trained(how, on_epoch=remembering(epochs))
     again, resumed = trained(how, resume=epochs[1])
     assert again == whole
     assert torch.equal(resumed.tensors["companion.second.weight"], done.tensors["companion.second.weight"])
