@@ -18,7 +18,7 @@ from codline.wiring import Wiring
 
 console = Console(highlight=False)
 _running: dict[str, float] = {}  # stage -> when it began
-_finished: list[str] = []
+_finished: set[str] = set()
 
 
 def listen(stage: str, outcome: str, seconds: float) -> None:
@@ -27,9 +27,11 @@ def listen(stage: str, outcome: str, seconds: float) -> None:
         _running[stage] = time.monotonic()
         return
     _running.pop(stage, None)
-    _finished.append(stage)
+    if outcome == "failed":  # it may be tried again
+        return
+    _finished.add(stage)
     name, _, cycle = stage.partition("@")
-    if name == "evaluate" and outcome != "failed":
+    if name == "evaluate":
         metrics = read_json(Wiring().path("evaluate", "metrics", cycle))
         word, value = headline(metrics)
         console.print(f"  {cycle}  {metrics['labels']:>6,} labels  {word} {value:.2%}" + ("" if outcome == "ran" else "  (was up to date)"))
@@ -41,31 +43,38 @@ def listen(stage: str, outcome: str, seconds: float) -> None:
 def live() -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
     """Two bars: the campaign's stages, and what the running stage says of itself."""
     _finished.clear()
+    total = len(Wiring().names())
     with Progress(
         SpinnerColumn(), TextColumn("{task.description}", justify="left"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn(), console=console
     ) as bars:
-        campaign = bars.add_task("campaign", total=len(Wiring().names()), count="")
+        campaign = bars.add_task("campaign", total=total, count="")
         stage = bars.add_task("", total=None, count="")
         over = threading.Event()
 
         @contextlib.contextmanager
         def show(first: str) -> Iterator[None]:
             bars.update(stage, description=first)
-            drawer = threading.Thread(target=draw, args=(bars, campaign, stage, over), daemon=True)
+            drawer = threading.Thread(target=draw, args=(bars, campaign, stage, total, over), daemon=True)
             drawer.start()
             try:
                 yield
             finally:
                 over.set()
                 drawer.join()
+                count(bars, campaign, total)  # what ended since the drawer last looked
+                bars.update(stage, visible=False)
 
         yield show
 
 
-def draw(bars: Progress, campaign: TaskID, stage: TaskID, over: threading.Event) -> None:
-    total = len(Wiring().names())
+def count(bars: Progress, campaign: TaskID, total: int) -> None:
+    finished = len(_finished)
+    bars.update(campaign, completed=finished, count=f"{finished} of {total} stages")
+
+
+def draw(bars: Progress, campaign: TaskID, stage: TaskID, total: int, over: threading.Event) -> None:
     while not over.wait(0.2):
-        bars.update(campaign, completed=len(_finished), count=f"{len(_finished)} of {total} stages")
+        count(bars, campaign, total)
         for name in list(_running):
             note = scratch.read_note("progress", name)
             extra = {"total": note["total"], "completed": note["done"], "count": counted(note)} if note else {"total": None, "count": ""}
