@@ -1,6 +1,5 @@
 """What is particular to one model."""
 
-import time
 from pathlib import Path
 from urllib.error import URLError
 
@@ -10,6 +9,7 @@ import torchvision
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
 from torchvision.models import ResNet18_Weights
 
 from codline import weights
@@ -189,11 +189,9 @@ def test_small_unet_takes_images_of_any_sides(height: int, width: int) -> None:
     assert SmallUnet(width=2).build(4, (3, height, width)).eval()(torch.zeros(1, 3, height, width)).shape == (1, 4, height, width)
 
 
-def test_small_unet_takes_a_step_on_a_cpu_in_well_under_a_second() -> None:
-    network, images = SmallUnet().drawn(8, (3, 64, 64), seed=0), torch.randn(12, 3, 64, 64).to(memory_format=torch.channels_last)
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        functional.cross_entropy(network(images), torch.zeros(12, 64, 64, dtype=torch.int64)).backward()
-        times.append(time.perf_counter() - start)
-    assert min(times) < 1
+def test_a_step_of_small_unet_is_under_a_billion_operations_an_image() -> None:
+    """A tenth of a second or less on one core; counted, because clocks depend on what else runs."""
+    network = SmallUnet().drawn(8, (3, 64, 64), seed=0)
+    with FlopCounterMode(display=False) as counter:
+        functional.cross_entropy(network(torch.zeros(1, 3, 64, 64)), torch.zeros(1, 64, 64, dtype=torch.int64)).backward()
+    assert 1e8 < counter.get_total_flops() < 1e9
