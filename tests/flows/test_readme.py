@@ -99,6 +99,9 @@ def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
 
 
 def test_the_flows_that_are_served_can_be_run_by_name(project: Project) -> None:
+    """Also where they have been deployed to a pool before."""
+    project.must("prefect", "work-pool", "create", "local", "--type", "process", "--overwrite")
+    project.must("prefect", "--no-prompt", "deploy", "--all")
     before, metrics = project.lock, [project.root / f"cycles/{cycle}/metrics.json" for cycle in ("c1", "c2")]
     with started(project, "codline serve"):
         until(lambda: '"READY"' in page(f"{project.environment['PREFECT_API_URL']}/deployments/name/cycle/local"))
