@@ -142,10 +142,10 @@ def serve() -> None:
 
     with server.local() as api:
         os.environ["PREFECT_API_URL"] = api
-        display.say(f"Prefect is at {api.removesuffix('/api')}; campaign/local and cycle/local are served until you press Ctrl-C.")
+        sentence = f"Prefect is at {api.removesuffix('/api')}; campaign/local and cycle/local are served until you press Ctrl-C."
         from flows import serving
 
-        serving.serve()
+        serving.serve(lambda: display.say(sentence))
 
 
 @app.command(epilog="Example: codline ui")

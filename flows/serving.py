@@ -1,5 +1,6 @@
 """Deployments without a work pool: one process that serves both flows."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from prefect import Flow, serve as serve_all
@@ -10,8 +11,13 @@ from flows.campaign import campaign
 from flows.cycle import cycle
 
 
-def serve() -> None:
-    serve_all(*(deployed(flow) for flow in (campaign, cycle)), pause_on_shutdown=False, print_starting_message=False)
+def serve(ready: Callable[[], None]) -> None:
+    """Until it is interrupted; `ready` is called when runs can be asked for."""
+    deployments = [deployed(flow) for flow in (campaign, cycle)]
+    for deployment in deployments:
+        deployment.apply()
+    ready()
+    serve_all(*deployments, pause_on_shutdown=False, print_starting_message=False)
 
 
 def deployed(flow: Flow[..., Any]) -> RunnerDeployment:

@@ -36,6 +36,11 @@ class Project:
                 words, cwd=self.root, env=self.environment, text=True, start_new_session=True, stdout=said, stderr=said, preexec_fn=hears_ctrl_c
             )
 
+    @property
+    def said(self) -> str:
+        """By what was started last."""
+        return (self.root.parent / "said.txt").read_text()
+
     def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         return subprocess.run(words, cwd=self.root, env=self.environment, text=True, capture_output=True, timeout=timeout, check=False)
 
