@@ -24,16 +24,10 @@ from threadpoolctl import threadpool_limits
 
 Contender = Callable[[], object]
 Clock = Callable[[], float]
+Laps = list[float]  # seconds of a contender's steps, in which it took turns with the others of its case
 LONG = 8  # seconds of a contender that is run once only
 LOOK = 0.02  # seconds between two looks at memory
 WIDE = 140  # columns of a table that goes into a file
-
-
-@dataclass(frozen=True)
-class Laps:
-    """What a contender answers that tells its parts from each other: the seconds of each."""
-
-    seconds: list[float]
 
 
 class Missing(Exception):  # noqa: N818 (no error: the row says so)
@@ -72,18 +66,52 @@ def clock(asked: argparse.Namespace) -> Clock:
     return time.perf_counter if asked.wall else time.process_time
 
 
-def compared(
-    cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time, *, enough: float = 0.0, long: float = LONG
-) -> list[Measured]:
-    """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread.
+def compared(cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time, *, long: float = LONG) -> list[Measured]:
+    """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread."""
+    with threadpool_limits(1):
+        return [row for case, contenders in cases.items() for row in raced(case, contenders, turns(rounds), clock, long)]
+
+
+def alternated(cases: dict[str, Callable[[], dict[str, Laps]]], rounds: int, *, enough: float = 0.0) -> list[Measured]:
+    """As compared(), of cases whose contenders take turns at every step of a round: what slows a machine down for a second slows all of them.
 
     There are more rounds than asked for until a case has had `enough` seconds.
     """
+    found = list[Measured]()
     with threadpool_limits(1):
-        return [row for case, contenders in cases.items() for row in raced(case, contenders, turns(rounds, enough), clock, long)]
+        for case, act in cases.items():
+            laps = [act() for _ in shown_turns(case, turns(rounds, enough))]
+            del laps[: -max(len(laps) - 1, 1)]
+            every = {name: [*chain.from_iterable(one[name] for one in laps)] for name in laps[0]}
+            sums = {name: [sum(one[name]) for one in laps] for name in every}
+            first = next(iter(every))
+            found += [Measured(case, name, *medians(sums[name], sums[first]), quickest=least(every[name], every[first])) for name in every]
+    return found
 
 
-def turns(rounds: int, enough: float) -> Iterator[int]:
+def in_turn(act: Callable[[Callable[[], None]], object], other: Iterator[object], clock: Clock) -> tuple[Laps, Laps]:
+    """The laps of `act`, which calls what it is given as each begins, and of `other`, which then has one, too; what comes before the first is part of it."""
+    ours, theirs, began = [0.0], Laps(), clock()
+
+    def lap() -> None:
+        nonlocal began
+        ours[-1] += clock() - began
+        ours.extend([0.0] if theirs else [])
+        start = clock()
+        next(other)
+        began = clock()
+        theirs.append(began - start)
+
+    act(lap)
+    ours[-1] += clock() - began
+    return ours, theirs
+
+
+def shown_turns(case: str, turns: Iterable[int]) -> Iterable[int]:
+    return track(turns, case, console=Console(stderr=True), transient=True)
+
+
+def turns(rounds: int, enough: float = 0.0) -> Iterator[int]:
     number, began = 0, time.perf_counter()
     while number <= rounds or (rounds and time.perf_counter() - began < enough):
         yield number
@@ -92,9 +120,8 @@ def turns(rounds: int, enough: float) -> Iterator[int]:
 
 def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clock: Clock, long: float) -> list[Measured]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    laps: dict[str, list[list[float]]] = {name: [] for name in contenders}
     notes, answers, running = dict.fromkeys(contenders, ""), dict[str, object](), dict(contenders)
-    for number in track(turns, case, console=Console(stderr=True), transient=True):
+    for number in shown_turns(case, turns):
         for name, act in list(running.items())[:: -1 if number % 2 else 1]:  # now this one first, now that
             began = clock()
             try:
@@ -104,23 +131,21 @@ def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clo
                 del running[name]
                 continue
             seconds[name].append(clock() - began)
-            laps[name].append(answer.seconds if isinstance(answer := answers[name], Laps) else seconds[name][-1:])
             if seconds[name][-1] > long:
                 del running[name]
     for name, times in seconds.items():
         if len(times) == 1 and times[0] > long:
             notes[name] = "one run"
-        for rounds in (times, laps[name]):
-            del rounds[: -max(len(rounds) - 1, 1)]  # the round of warming up, where there is another
+        del times[: -max(len(times) - 1, 1)]  # the round of warming up, where there is another
     reference = next(iter(contenders))
     return [
-        Measured(case, name, *medians(times, seconds[reference]), quickest=least(laps[name], laps[reference]), note=notes[name], answer=answers.get(name))
+        Measured(case, name, *medians(times, seconds[reference]), quickest=least(times, seconds[reference]), note=notes[name], answer=answers.get(name))
         for name, times in seconds.items()
     ]
 
 
-def least(laps: list[list[float]], reference: list[list[float]]) -> float | None:
-    ours, theirs = (sorted(chain.from_iterable(rounds)) for rounds in (laps, reference))
+def least(times: list[float], reference: list[float]) -> float | None:
+    ours, theirs = sorted(times), sorted(reference)
     if min(len(ours), len(theirs)) < 2 or not all(theirs):
         return None
     return ours[len(ours) // 10] / theirs[len(theirs) // 10]

@@ -2,14 +2,13 @@
 
 import stages  # noqa: F401  isort: skip (tells numpy its instructions before it is imported)
 
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from benchmarks.harness import Clock, Contender, Laps, clock, compared, parser, rounds, told
+from benchmarks.harness import Clock, Laps, alternated, clock, in_turn, parser, rounds, told
 from codline import masks, tasks
 from codline.augment import Augment
 from codline.compute import configure
@@ -25,7 +24,7 @@ from codline.params import Compute
 from codline.training import Examples, Recipe, fit
 
 CLASSES, RATE = 10, 0.01
-ENOUGH = 30.0  # seconds of a case: short steps need many rounds for a hundredth to show
+ENOUGH = 20.0  # seconds of a case: short steps need many rounds for a hundredth to show
 Seen = tuple[torch.Tensor, torch.Tensor]  # images, what is wanted of them
 CASES: dict[str, tuple[ModelSpec, tuple[int, int, int], int, int, int]] = {  # model, shape, batch, steps, epochs
     "small_cnn, 28x28": (SmallCnn(width=16), (1, 28, 28), 64, 12, 1),
@@ -50,7 +49,7 @@ def recipe(batch: int, epochs: int, semi: bool) -> Recipe:
     )
 
 
-def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: int, epochs: int, semi: bool, clock: Clock) -> dict[str, Contender]:
+def race(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: int, epochs: int, semi: bool, clock: Clock) -> Callable[[], dict[str, Laps]]:
     rng = np.random.default_rng(0)
     count = batch * steps
     pixels: np.ndarray = rng.integers(0, 256, (2 * count, *shape), np.uint8)
@@ -59,42 +58,38 @@ def contenders(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: 
     labels = labels.repeat(8, axis=1).repeat(8, axis=2) if dense else labels
     kept = np.array([masks.encoded(one) for one in labels], object) if dense else labels.astype(np.int32)
     normalize = Normalize([0.5] * shape[0], [0.25] * shape[0], torch.device("cpu"))
-    network = spec.drawn(CLASSES, shape, 0)
+    ours, theirs = (spec.drawn(CLASSES, shape, 0) for _ in range(2))
     targets = torch.from_numpy(labels.astype(np.int64))
     raw, generator, planned = torch.from_numpy(pixels), torch.Generator().manual_seed(0), recipe(batch, epochs, semi)
     augment = planned.augment
-    begun = list[float]()  # when each step began, which is when its labelled images are fetched
-
-    def take(ids: np.ndarray) -> np.ndarray:
-        if ids[0] < count:
-            begun.append(clock())
-        found: np.ndarray = pixels[ids]
-        return found
-
-    examples = Examples(take, np.arange(count), kept, np.arange(count, 2 * count), normalize)
-
-    def lapped(act: Contender) -> Laps:
-        begun.clear()
-        act()
-        return Laps([after - before for before, after in pairwise(begun)])
 
     def seen(rows: slice, labeled: bool) -> Seen:
         if not labeled:
             return normalize(augment(raw[count:][rows], generator)), targets[rows]
-        begun.append(clock())
         if dense:
             images, wanted = augment.pair(raw[rows], torch.from_numpy(labels[rows]), generator)
             return normalize(images), wanted.long()
         return normalize(augment(raw[rows], generator)), targets[rows]
 
-    return {
-        "bare torch loop": lambda: lapped(lambda: bare(network, seen, count, planned)),
-        "fit()": lambda: lapped(lambda: fit(network, examples, planned, seed=0, resume=None, on_epoch=lambda _: None)),
-    }
+    def fitted(lap: Callable[[], None]) -> None:
+        def take(ids: np.ndarray) -> np.ndarray:
+            if ids[0] < count and len(ids) == batch:  # a step begins when its labelled images are fetched
+                lap()
+            found: np.ndarray = pixels[ids]
+            return found
+
+        examples = Examples(take, np.arange(count), kept, np.arange(count, 2 * count), normalize)
+        fit(ours, examples, planned, seed=0, resume=None, on_epoch=lambda _: None)
+
+    def act() -> dict[str, Laps]:
+        laps = in_turn(fitted, bare(theirs, seen, count, planned), clock)
+        return {"bare torch loop": laps[1], "fit()": laps[0]}
+
+    return act
 
 
-def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, planned: Recipe) -> None:
-    """Bytes in memory are cropped, flipped and standardised, losses added up and right answers counted, as in fit()."""
+def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, planned: Recipe) -> Iterator[None]:
+    """Bytes in memory are cropped, flipped and standardised, losses added up and right answers counted, as in fit(). It rests after every step."""
     network.train()
     batch, semi = planned.batch_size, isinstance(planned.objective, Ema)
     optimizer = torch.optim.SGD(network.parameters(), RATE, 0.9, weight_decay=5e-4)
@@ -116,6 +111,7 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
             average.update_parameters(network)
         total += loss.detach() * len(images)
         right += (logits.argmax(1) == wanted).sum()
+        yield
 
 
 def main(words: list[str] | None = None) -> None:
@@ -124,12 +120,12 @@ def main(words: list[str] | None = None) -> None:
     asked = options.parse_args(words)
     configure(Compute(device="cpu"))
     cases = {
-        f"{case}, {'semi-supervised' if semi else 'supervised'}": contenders(*setting, semi, clock(asked))
+        f"{case}, {'semi-supervised' if semi else 'supervised'}": race(*setting, semi, clock(asked))
         for case, setting in list(CASES.items())[: 1 if asked.quick else None]
         for semi in (False, True)
         if not (semi and case.startswith("drn"))
     }
-    told("Training: CPU seconds of some steps", compared(cases, rounds(asked), clock(asked), enough=asked.enough), asked.json)
+    told("Training: CPU seconds of some steps", alternated(cases, rounds(asked), enough=asked.enough), asked.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Benchmarks run, on small sizes, and their contenders agree. How fast they are is for people to read."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -89,12 +89,36 @@ def test_the_round_of_warming_up_is_not_counted() -> None:
     assert (theirs.seconds, theirs.ratio, theirs.quickest) == (4, 2, 3)
 
 
-def test_laps_are_compared_by_their_quickest_tenth() -> None:
-    ours, theirs = harness.Laps([1.0, *[3.0] * 2, *[100.0] * 17]), harness.Laps([2.0] + [6.0] * 19)
-    found = harness.compared({"a case": {"ours": lambda: ours, "theirs": lambda: theirs}}, rounds=1)
-    assert [row.quickest for row in found] == [1, 2]
-    lucky = harness.Laps([0.1, *theirs.seconds[1:]])
-    assert harness.compared({"a case": {"ours": lambda: theirs, "theirs": lambda: lucky}}, rounds=1)[1].quickest == 1
+def test_the_quickest_tenth_of_laps_is_compared_and_the_sum_of_a_round() -> None:
+    laps = {"ours": [1.0, *[3.0] * 2, *[100.0] * 17], "theirs": [2.0] + [6.0] * 19}
+    ours, theirs = harness.alternated({"a case": lambda: laps}, rounds=1)
+    assert (ours.seconds, theirs.seconds) == (1707, 116)
+    assert (ours.quickest, theirs.quickest) == (1, 2)
+    assert theirs.ratio == 116 / 1707
+
+
+def test_contenders_that_take_turns_have_every_second_counted_once() -> None:
+    now, told = 0.0, list[str]()
+
+    def spend(name: str, seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        told.append(name)
+
+    def ours(lap: Callable[[], None]) -> None:
+        spend("set-up", 0.5)
+        for seconds in (1.0, 2.0):
+            lap()
+            spend("ours", seconds)
+        spend("end", 0.25)
+
+    def theirs() -> Iterator[None]:
+        for seconds in (10.0, 20.0):
+            spend("theirs", seconds)
+            yield
+
+    assert harness.in_turn(ours, theirs(), lambda: now) == ([1.5, 2.25], [10, 20])
+    assert told == ["set-up", "theirs", "ours", "theirs", "ours", "end"]
 
 
 def test_a_short_case_is_run_until_it_had_enough_time() -> None:
