@@ -30,7 +30,7 @@ test-fast: setup ## the tests that take seconds
 test-slow: setup ## only the long tests: twenty kills at random instants and the like
 	@pytest -m slow
 
-bench: setup ## speed beside other ways of doing the same, as ratios: tables, also in docs/performance.md; 14 minutes
+bench: setup ## speed beside other ways of doing the same, as ratios: tables, also in docs/performance.md; 12 minutes
 	@for each in $(BENCHMARKS); do python -m benchmarks.$$each --json benchmarks/results/$$each.json || exit 1; done
 	@python -m benchmarks.page
 
