@@ -81,7 +81,7 @@ def alternated(cases: dict[str, Callable[[], dict[str, Laps]]], rounds: int, *, 
     with threadpool_limits(1):
         for case, act in cases.items():
             laps = [act() for _ in shown_turns(case, turns(rounds, enough))]
-            del laps[: -max(len(laps) - 1, 1)]
+            del laps[: -max(len(laps) - 1, 1)]  # the round of warming up, where there is another
             every = {name: [*chain.from_iterable(one[name] for one in laps)] for name in laps[0]}
             sums = {name: [sum(one[name]) for one in laps] for name in every}
             first = next(iter(every))
@@ -96,7 +96,8 @@ def in_turn(act: Callable[[Callable[[], None]], object], other: Iterator[object]
     def lap() -> None:
         nonlocal began
         ours[-1] += clock() - began
-        ours.extend([0.0] if theirs else [])
+        if theirs:
+            ours.append(0.0)
         start = clock()
         next(other)
         began = clock()

@@ -15,7 +15,7 @@ def serve(ready: Callable[[], None]) -> None:
     """Until it is interrupted; `ready` is called when runs can be asked for."""
     deployments = [deployed(flow) for flow in (campaign, cycle)]
     for deployment in deployments:
-        deployment.apply()
+        deployment.apply()  # serve_all does it again, a fifth of a second, and tells nobody when it has
     ready()
     serve_all(*deployments, pause_on_shutdown=False, print_starting_message=False)
 
