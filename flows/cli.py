@@ -19,7 +19,7 @@ import typer  # noqa: E402 (prefect, imported below it, reads the environment on
 from ruamel.yaml import YAML  # noqa: E402
 
 from codline import params, presets as presets_, scratch  # noqa: E402
-from codline.errors import AGAIN, BusyError, CodlineError, Stopped, UserError  # noqa: E402
+from codline.errors import AGAIN, BusyError, CodlineError, InfrastructureError, Stopped, UserError  # noqa: E402
 from codline.wiring import Wiring  # noqa: E402
 from flows import display  # noqa: E402
 
@@ -161,14 +161,20 @@ def ui(port: Annotated[int, typer.Option(help="For MLflow's page.")] = 5017) -> 
     with server.local() as api:
         command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
         experiment = (scratch.read_note("runs", "campaign") or {}).get("experiment", "1")  # MLflow's own front page is about chats
-        display.say(f"MLflow: http://127.0.0.1:{port}/#/experiments/{experiment}/runs    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both.")
+        sentence = f"MLflow: http://127.0.0.1:{port}/#/experiments/{experiment}/runs    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both."
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as page:
             try:
+                while not server.taken(port):
+                    if page.poll() is not None:
+                        raise InfrastructureError(f"MLflow's page did not start on port {port}; see what `mlflow ui --backend-store-uri {store}` says")
+                    time.sleep(0.2)
+                display.say(sentence)
                 page.wait()
             except KeyboardInterrupt:
                 pass
             finally:
-                os.killpg(page.pid, signal.SIGTERM)  # MLflow's page is a process of several
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(page.pid, signal.SIGTERM)  # MLflow's page is a process of several
 
 
 @app.command(epilog="Example: MLFLOW_TRACKING_URI=http://127.0.0.1:5000 codline track")

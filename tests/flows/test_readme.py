@@ -89,7 +89,8 @@ def test_a_preset_can_be_run_or_only_written(untouched: Project) -> None:
 def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
     port = free_port()
     with started(project, "codline ui", "--port", str(port)) as process:
-        until(lambda: "MLflow" in page(f"http://127.0.0.1:{port}"))
+        until(lambda: "Ctrl-C stops both" in project.said)
+        assert "MLflow" in page(f"http://127.0.0.1:{port}")
         prefect = project.environment["PREFECT_API_URL"].removesuffix("/api")
         assert "Prefect" in page(prefect)
         for address in (f"http://127.0.0.1:{port}", prefect):
