@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from ruamel.yaml import YAML
 
-from codline.compute import configure, fingerprint
+from codline.compute import configure, cpu_model, fingerprint
 from codline.files import read_json, write_json
 from codline.params import Compute, load, section
 
@@ -30,6 +30,11 @@ def differences(recorded: dict[str, str], here: dict[str, str]) -> list[str]:
     """What can move bytes. Another CPU cannot where AVX2 is pinned; `baseline` does not reach the C library's use of FMA. See docs/reproducibility.md."""
     harmless = {"cpu"} if here.get("compute.instructions") == "avx2" else set()
     return [key for key in recorded | here if recorded.get(key) != here.get(key) and key not in harmless]
+
+
+def cpu_differs(record: Path) -> bool:
+    """Whether this CPU is of another kind than the recorded one."""
+    return bool(read_json(record)["cpu"] != cpu_model())
 
 
 def changed_outputs() -> list[str]:

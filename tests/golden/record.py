@@ -1,4 +1,4 @@
-"""After a change that moves numbers: run the demo, then `python tests/golden/record.py`, and commit dvc.lock, machine.json and queries.json together."""
+"""After a change that moves numbers: run the demo, then `python tests/golden/record.py`, and commit dvc.lock, machine.json and the files here together."""
 
 import json
 import subprocess
@@ -15,4 +15,7 @@ locked = hashes(Path("dvc.lock").read_text(encoding="utf-8"))
 lines = ",\n".join(f'    "{cycle}": {json.dumps(row)}' for cycle, row in ids.items())
 md5 = json.dumps({cycle: locked[f"cycles/{cycle}/query.parquet"] for cycle in ids})
 Path(__file__).with_name("queries.json").write_text(f'{{\n  "ids": {{\n{lines}\n  }},\n  "md5": {md5}\n}}\n')
+diagnostics = {cycle: json.loads(wiring.path("diagnose", "diagnostics", cycle).read_text(encoding="utf-8")) for cycle in wiring.queries}
+lines = ",\n".join(f'  "{cycle}": {json.dumps(row)}' for cycle, row in diagnostics.items())
+Path(__file__).with_name("diagnostics.json").write_text(f"{{\n{lines}\n}}\n")
 subprocess.run([sys.executable, "-m", "codline.doctor", "--record"], check=True)
