@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from codline.datasets.base import DatasetSpec, Raw
+from codline.core.params import Compute
+from codline.data.raw_dataset import RawDataset
+from codline.datasets.base import DatasetSpec
 from codline.models.base import ModelSpec
 from codline.models.small_cnn import SmallCnn
-from codline.params import Compute
 from stages.prepare import Params, prepare
 from tests.workspace import Workspace, created
 
@@ -30,11 +31,11 @@ class Generated(DatasetSpec):
     shape: tuple[int, int, int]
     seed: int = 0
 
-    def load(self, rng: np.random.Generator) -> Raw:  # noqa: ARG002 (one signature for all datasets)
+    def load(self, rng: np.random.Generator) -> RawDataset:  # noqa: ARG002 (one signature for all datasets)
         images, labels = drawn(self.count, self.shape, self.seed)
         is_test = np.zeros(self.count, bool)
         is_test[: max(10, self.count // 100)] = True
-        return Raw(images, labels, is_test, tuple(map(str, range(CLASSES))), (0.5,) * self.shape[0], (0.25,) * self.shape[0])
+        return RawDataset(images, labels, is_test, tuple(map(str, range(CLASSES))), (0.5,) * self.shape[0], (0.25,) * self.shape[0])
 
 
 def drawn(count: int, shape: tuple[int, int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:

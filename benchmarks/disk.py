@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from benchmarks.campaigns import CLASSES, Plan, two_cycles
 from benchmarks.harness import Measured, parser, rounds, told_each
-from codline import outputs as output_store
-from codline.discrepancy import discrepancy
-from codline.outputs import softmax
+from codline.acquisition.discrepancy import discrepancy
+from codline.data import output_store
+from codline.data.output_store import softmax
 
 CHUNK = 512  # images in a record batch, as many as are scored together
 Form = tuple[Callable[[Path, np.ndarray, np.ndarray], None], Callable[[Path], np.ndarray]]

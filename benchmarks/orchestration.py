@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.campaigns import silent
 from benchmarks.harness import Measured, apart, parser, told_each
-from codline import params
-from tests.flows.project import Project, cloned, free_port
+from codline.core import params
+from tests.project import Project, cloned, free_port
 from tests.workspace import created
 
 ORDER = ("train", "score", "select", "annotate", "merge", "evaluate", "diagnose")

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from codline.compute import fingerprint
+from codline.learning.compute import fingerprint
 
 RESULTS, PAGE = Path("benchmarks/results"), Path("docs/performance.md")
 BEGIN, END = "<!-- what make bench found -->", "<!-- end -->"

@@ -13,7 +13,7 @@ from benchmarks.harness import Contender, Measured, clock, compared, parser, rou
 from codline.models.small_cnn import SmallCnn
 from codline.strategies import AnyStrategy
 from codline.strategies.base import Strategy
-from codline.strategies.learners import AdversarialLearner, GraphLearner
+from codline.strategies.learner_base import AdversarialLearner, GraphLearner
 from tests.workspace import Workspace
 
 SNAPSHOTS = [5, 10, 15]  # steps before the end of a short training: the committee's members

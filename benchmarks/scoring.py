@@ -23,16 +23,17 @@ from torchvision.transforms import v2
 
 from benchmarks.campaigns import Plan, drawn, two_cycles
 from benchmarks.harness import Contender, Measured, apart, clock, compared, parser, remarked, rounds, told_each
-from codline import images as image_store, tables, weights
-from codline.augment import Augment
-from codline.compute import PINS, configure
-from codline.datasets.base import Encoded
-from codline.inference import Normalize
-from codline.labels import unlabeled
+from codline.core.params import Compute
+from codline.data import image_store, tables
+from codline.data.labels import unlabeled
+from codline.data.raw_dataset import EncodedImages
+from codline.learning import model_file
+from codline.learning.augmentation import Augment
+from codline.learning.compute import PINS, configure
+from codline.learning.inference import Normalize
 from codline.models.base import Network
 from codline.models.resnet18 import ResNet18
 from codline.models.small_cnn import SmallCnn
-from codline.params import Compute
 from tests.workspace import Workspace
 
 MEAN, STD, SHAPE = [0.5] * 3, [0.25] * 3, (3, 32, 32)
@@ -58,7 +59,7 @@ class Seen:
         self.normalize = Normalize(MEAN, STD, torch.device("cpu"))
 
     def network(self, argument: str) -> Network:
-        return weights.load_network(self.workspace.path("score", argument, "c2"), classes=10, shape=SHAPE)[0].eval()
+        return model_file.load_network(self.workspace.path("score", argument, "c2"), classes=10, shape=SHAPE)[0].eval()
 
     def query(self) -> np.ndarray:
         found: np.ndarray = tables.read(self.workspace.path("select", "query", "c2"), tables.QUERY)["id"].to_numpy()
@@ -213,7 +214,7 @@ def array_loop(pictures: np.ndarray, path: Path) -> None:
 def ingestion(count: int) -> Iterator[Cases]:
     pixels, _ = drawn(count, SHAPE, 0)
     pictures, ids = files(pixels), np.arange(count)
-    encoded = Encoded(count, pictures.__getitem__, SHAPE)
+    encoded = EncodedImages(count, pictures.__getitem__, SHAPE)
     with TemporaryDirectory(prefix="codline-benchmark-") as folder:
         store, saved = Path(folder) / "images.arrow", Path(folder) / "images.npy"
         from_files: dict[str, Contender] = {

@@ -17,15 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.harness import Contender, Measured, Missing, apart, arrays_peak, clock, compared, installed, parser, remarked, rounds, told_each
-from codline import outputs as output_store, tables
-from codline.centers import k_center
-from codline.files import write_json
-from codline.geometry import Points, brought_up
-from codline.information import entropy, summed_up
-from codline.outputs import softmax
+from codline.acquisition.distances import Points, brought_up
+from codline.acquisition.k_center import k_center
+from codline.acquisition.learner_context import LearnerContext
+from codline.acquisition.uncertainty import entropy, summed_up
+from codline.core.files import write_json
+from codline.data import output_store, tables
+from codline.data.output_store import softmax
 from codline.strategies.badge import Badge
 from codline.strategies.bald import Bald
-from codline.strategies.base import Bench, Known, Outputs, Pool, Whole
+from codline.strategies.base import Known, Outputs, Pool, Whole
 from stages.select import Params, select
 
 BEARABLE = 200_000  # images x picks that small-text does in a minute
@@ -99,7 +100,7 @@ def same_picks(reference: np.ndarray, picks: np.ndarray) -> str:
 
 def whole(probs: np.ndarray, rows: np.ndarray) -> Whole:
     nothing = Known(np.empty(0, np.int64), np.empty(0, np.int32), rows[:0])
-    bench = Bench(lambda ids: ids, None, 0, lambda _done, _total: None)
+    bench = LearnerContext(lambda ids: ids, None, 0, lambda _done, _total: None)
     return Whole(np.arange(len(rows)), Outputs(np.log(probs), probs), rows, nothing, bench)
 
 

@@ -9,10 +9,13 @@ import torch
 from torch.nn import functional
 
 from benchmarks.harness import Clock, Laps, alternated, clock, in_turn, parser, rounds, told
-from codline import masks, tasks
-from codline.augment import Augment
-from codline.compute import configure
-from codline.inference import Normalize
+from codline.core.params import Compute
+from codline.data import masks
+from codline.learning import task_loss
+from codline.learning.augmentation import Augment
+from codline.learning.compute import configure
+from codline.learning.fit import Examples, Recipe, fit
+from codline.learning.inference import Normalize
 from codline.models.base import ModelSpec, Network
 from codline.models.drn_d_22 import DrnD22
 from codline.models.resnet18 import ResNet18
@@ -20,8 +23,6 @@ from codline.models.small_cnn import SmallCnn
 from codline.models.small_unet import SmallUnet
 from codline.objectives.ema import Ema
 from codline.objectives.none import Nothing
-from codline.params import Compute
-from codline.training import Examples, Recipe, fit
 
 CLASSES, RATE = 10, 0.01
 ENOUGH = 20.0  # seconds of a case: short steps need many rounds for a hundredth to show
@@ -98,7 +99,7 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
     for start in [*range(0, count, batch)] * planned.epochs:
         images, wanted = seen(slice(start, start + batch), True)
         logits = network(images)
-        loss = tasks.loss(logits, wanted)
+        loss = task_loss.loss(logits, wanted)
         if average is not None:
             unlabeled, _ = seen(slice(start, start + batch), False)
             with torch.no_grad():

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from codline import presets
-from codline.files import write_text
+from codline.core.files import write_text
+from codline.orchestration import presets
 
 HERE = Path(__file__).parent
 FOLDER = HERE.parent / "presets"

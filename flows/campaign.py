@@ -5,9 +5,9 @@ from typing import Any
 from prefect import flow
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from codline import params
-from codline.wiring import Wiring
-from flows import lockfile, pages, runs, workspace
+from codline.core import params
+from codline.orchestration import artifacts, dvc_lock, prefect_runs, workspace
+from codline.runtime.pipeline import Wiring
 from flows.cycle import cycle, limited
 from flows.tasks import prepare, report
 
@@ -26,15 +26,15 @@ def campaign(
     What is given here is written into params.yaml first, as `dvc exp run -S` does: the preset, and over it the rest; `overrides` has dotted keys,
     such as {"train.epochs": 10}.
     """
-    with workspace.held(), runs.recorded(), limited(timeout_minutes):
+    with workspace.held(), prefect_runs.recorded(), limited(timeout_minutes):
         workspace.changed(changes(strategy, seed, cycles, overrides), preset)
         prepare()
         for name in Wiring().cycles:
             cycle(name, timeout_minutes)
-            pages.curve()
-        lockfile.tidied()
+            artifacts.curve()
+        dvc_lock.tidied()
         report()
-        lockfile.tidied()
+        dvc_lock.tidied()
 
 
 def changes(strategy: str | None, seed: int | None, cycles: int | None, overrides: dict[str, Any] | None) -> dict[str, Any]:

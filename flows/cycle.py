@@ -5,17 +5,17 @@ import os
 from prefect import flow
 from pydantic import PositiveFloat
 
-from codline import params
-from codline.errors import UserError
-from codline.wiring import Wiring
-from flows import pages, runs, workspace
+from codline.core import params
+from codline.core.errors import UserError
+from codline.orchestration import artifacts, prefect_runs, workspace
+from codline.runtime.pipeline import Wiring
 from flows.tasks import annotate, diagnose, evaluate, merge, score, select, train
 
 
 @flow(name="cycle", flow_run_name="{cycle}", persist_result=False)
 def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> None:
     """Bring one cycle up to date. `timeout_minutes` is the most that any one stage may take."""
-    with workspace.held(), runs.recorded(), limited(timeout_minutes):
+    with workspace.held(), prefect_runs.recorded(), limited(timeout_minutes):
         asks = ready(cycle)
         train(cycle)
         if not asks:
@@ -27,10 +27,10 @@ def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> No
             annotate(cycle)
             examined = diagnose.submit(cycle)
             merge(cycle)
-            pages.query(cycle)
+            artifacts.query(cycle)
             examined.result()
             measured.result()
-        pages.link(cycle)
+        artifacts.link(cycle)
 
 
 def ready(cycle: str) -> bool:

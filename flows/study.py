@@ -20,13 +20,13 @@ from prefect.cache_policies import NO_CACHE
 from pydantic import PositiveInt
 from ruamel.yaml import YAML
 
-from codline import scratch
-from codline.errors import BY_EXIT_CODE, BusyError, CodlineError, InfrastructureError, UserError
-from codline.files import read_json, write_json
-from codline.watch import OWNER
-from codline.wiring import Wiring
-from flows import grid, runs, server, warm, worktrees
-from flows.grid import Overrides, Point, Study
+from codline.core.errors import BY_EXIT_CODE, BusyError, CodlineError, InfrastructureError, UserError
+from codline.core.files import read_json, write_json
+from codline.orchestration import fork_server_client, prefect_runs, prefect_server, study_grid, worktrees
+from codline.orchestration.study_grid import Overrides, Point, Study
+from codline.runtime import state_directory
+from codline.runtime.pipeline import Wiring
+from codline.runtime.process_lifetime import OWNER
 
 LOOK = 0.3  # seconds between two looks at how far the others are
 Listener = Callable[[Point, str], None]
@@ -45,7 +45,7 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        return scratch.root() / "studies" / self.study.name
+        return state_directory.root() / "studies" / self.study.name
 
     def tree(self, point: Point) -> Path:
         return self.folder / point.name
@@ -66,7 +66,7 @@ class Plan:
     @cached_property
     def shared(self) -> dict[str, dict[str, str]]:
         stages = Wiring().stages
-        return {point.name: grid.shared(point, stages) for point in self.points}
+        return {point.name: study_grid.shared(point, stages) for point in self.points}
 
     def tell(self, point: Point, state: str) -> None:
         self.states[point.name] = state
@@ -77,9 +77,9 @@ class Plan:
 
 def planned(name: str, overrides: Overrides | None = None) -> Plan:
     """The whole study, checked before anything runs."""
-    study = grid.read(grid.found(name))
+    study = study_grid.read(study_grid.found(name))
     worktrees.refuse_changes()
-    points = grid.points(study, worktrees.committed("params.yaml"), overrides or {})
+    points = study_grid.points(study, worktrees.committed("params.yaml"), overrides or {})
     plan = Plan(study, points, worktrees.head(), worktrees.code())
     checked(plan)
     return plan
@@ -89,18 +89,18 @@ def checked(plan: Plan) -> None:
     """Have the stages check the params of every arm, in one process of their own."""
     first = {point.arm: point for point in reversed(plan.points)}
     facts = {"digest": hashlib.sha256("".join(plan.digest(point) for point in first.values()).encode()).hexdigest()}
-    if scratch.read_note("checked", f"study-{plan.study.name}") == facts:
+    if state_directory.read_note("checked", f"study-{plan.study.name}") == facts:
         return
     paths = []
     for arm, point in first.items():
         paths.append(plan.folder / "checked" / f"arm {arm.replace('/', ' ')}.yaml")
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         paths[-1].write_text(point.params, encoding="utf-8")
-    warm.up()
+    fork_server_client.up()
     done = subprocess.run([sys.executable, "-m", "stages", *map(str, paths)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise BY_EXIT_CODE.get(done.returncode, CodlineError)(f"study {plan.study.name}: {last_words(done.stderr) or 'its params could not be checked'}")
-    scratch.note("checked", f"study-{plan.study.name}", facts)
+    state_directory.note("checked", f"study-{plan.study.name}", facts)
 
 
 def last_words(said: str) -> str:
@@ -112,7 +112,7 @@ def last_words(said: str) -> str:
 def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) -> None:
     """Run the points that are not done, `jobs` at a time. A point that fails does not stop the others."""
     plan = planned(name, overrides)
-    with held(plan), runs.recorded(f"study-{plan.study.name}"):
+    with held(plan), prefect_runs.recorded(f"study-{plan.study.name}"):
         tracked()
         failures = work(plan, jobs)
         summarise(plan, drawing=True)
@@ -131,11 +131,11 @@ def held(plan: Plan) -> Iterator[None]:
         except BlockingIOError as error:
             raise BusyError(f"study {plan.study.name} is running already; wait for it or stop it") from error
         if plan.waiting:
-            warm.up()
+            fork_server_client.up()
         try:
             yield
         finally:
-            warm.down()
+            fork_server_client.down()
 
 
 def work(plan: Plan, jobs: int) -> list[CodlineError]:
@@ -201,7 +201,7 @@ def run(plan: Plan, point: Point) -> None:
     with (
         log.open("wb") as said,
         subprocess.Popen(
-            [sys.executable, "-m", "flows.point"],
+            [sys.executable, "-m", "codline.cli.study_worker"],
             cwd=plan.tree(point),
             env=settings,
             stdin=subprocess.DEVNULL,
@@ -232,18 +232,18 @@ def curve(tree: Path) -> list[dict[str, Any]]:
 
 def environment(plan: Plan, point: Point) -> dict[str, str]:
     """A point has its own scratch, and the project's warm process, Prefect server, MLflow and turn at it."""
-    own = {key: value for key, value in os.environ.items() if key != "CODLINE_SCRATCH"} | warm.found_from(plan.tree(point))
+    own = {key: value for key, value in os.environ.items() if key != "CODLINE_SCRATCH"} | fork_server_client.found_from(plan.tree(point))
     device = (YAML(typ="safe", pure=True).load(point.params).get("compute") or {}).get("device")
-    limit = {"CODLINE_SLOTS": "off"} if device == "cpu" or runs.gpus() == 0 else {}
+    limit = {"CODLINE_SLOTS": "off"} if device == "cpu" or prefect_runs.gpus() == 0 else {}
     tags = {f"codline.study.{plan.study.name}": point.arm, "codline.seed": str(point.seed)}
     return (
         own
         | limit
         | {
             OWNER: str(os.getpid()),
-            "PREFECT_API_URL": server.url(),
+            "PREFECT_API_URL": prefect_server.url(),
             "MLFLOW_TRACKING_URI": store(),
-            "CODLINE_TRACKING_LOCK": str((scratch.root() / "tracking.lock").resolve()),
+            "CODLINE_TRACKING_LOCK": str((state_directory.root() / "tracking.lock").resolve()),
             "CODLINE_TAGS": json.dumps(tags),
         }
     )
@@ -269,7 +269,7 @@ def summarise(plan: Plan, drawing: bool = False) -> None:
     points = [{key: record[key] for key in ("arm", "seed", "curve", "seconds")} | {"params": point.params} for record, point in records if record]
     facts = {"study": plan.study.name, "title": plan.study.title, "commit": plan.commit, "reference": plan.study.compared, "seeds": plan.study.seeds}
     write_json(plan.folder / "points.json", facts | {"arms": arms, "points": points})
-    words = [sys.executable, "-m", "codline.studies", str(plan.folder), *(["--draw"] if drawing else [])]
+    words = [sys.executable, "-m", "codline.report.study_figure", str(plan.folder), *(["--draw"] if drawing else [])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CodlineError(f"study {plan.study.name}: its results could not be summarised: {last_words(done.stderr) or done.stderr.strip()[-200:]}")

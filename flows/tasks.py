@@ -16,11 +16,11 @@ from prefect.client.schemas import State, TaskRun
 from prefect.exceptions import MissingContextError
 from prefect.tasks import exponential_backoff
 
-from codline import scratch
-from codline.errors import InfrastructureError
-from flows import workspace
+from codline.core.errors import InfrastructureError
+from codline.orchestration import workspace
+from codline.orchestration.prefect_runs import GPU
+from codline.runtime import state_directory
 
-GPU = "gpu"  # limited to one task per GPU, or per core where there is none
 SLOTS = os.environ.get("CODLINE_SLOTS") != "off"  # off in the points of a study on a CPU: its --jobs is the limit there
 Listener = Callable[[str, str, float], None]
 listeners: list[Listener] = []  # told (stage, "started" | "ran" | "skipped" | "failed", seconds)
@@ -85,7 +85,7 @@ def follow(full: str, over: threading.Event) -> None:
     artifact: UUID | None = None
     shown = -1.0
     while not over.wait(0.5):
-        note = scratch.read_note("progress", full)
+        note = state_directory.read_note("progress", full)
         if note is None or (share := 100.0 * note["done"] / max(note["total"], 1)) == shown:
             continue
         with contextlib.suppress(Exception):  # a page that cannot be drawn must not stop the work

@@ -4,7 +4,7 @@ import os
 import platform
 import sys
 
-from codline.watch import watch
+from codline.runtime.process_lifetime import watch
 
 # As early as can be: importing torch takes seconds, and a stage whose parent is killed meanwhile must not live on.
 # "-m" is what Python puts there while it looks for the module to run; on a plain import it is something else.

@@ -5,15 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from codline import companions, params
 from codline.annotators.base import Annotator
-from codline.errors import CodlineError, UserError
+from codline.core import params
+from codline.core.errors import CodlineError, UserError
+from codline.learning import auxiliary_networks
 from codline.objectives.ema import Ema
 from codline.objectives.ll4al import Ll4al
 from codline.pickers.base import Picker
 from codline.pickers.top import Top
 from codline.strategies.base import Chooser, Strategy
-from stages._cli import STAGES
+from stages.runner import STAGES
 
 
 def check(path: Path) -> None:
@@ -25,7 +26,7 @@ def check(path: Path) -> None:
     sections: dict[str, Any] = {name: params.section(raw, name, importlib.import_module(f"stages.{name}").Params) for name in STAGES}
     train, strategy = sections["train"], sections["score"].strategy
     for name in strategy.needs(first_cycle=True) | strategy.needs(first_cycle=False):
-        companions.available(name, isinstance(train.objective, Ema), train.snapshots)
+        auxiliary_networks.available(name, isinstance(train.objective, Ema), train.snapshots)
     model, dataset = sections["prepare"].model, sections["prepare"].dataset
     model.suited(dataset.name, dataset.task)
     model.cuttable(train.augment.size)
@@ -33,7 +34,7 @@ def check(path: Path) -> None:
     strategy.suited(dataset.task)
     whole(strategy, sections["select"].pick)
     if strategy.predicted:
-        companions.predictable(isinstance(train.objective, Ll4al))
+        auxiliary_networks.predictable(isinstance(train.objective, Ll4al))
     simulated(strategy, sections["annotate"].annotator)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if start == "all" and queries and sections["annotate"].annotator.knows_truth:

@@ -5,24 +5,15 @@ from functools import partial
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from codline import (
-    companions as companion_store,
-    dataset as datasets,
-    evidence,
-    gradients,
-    hindsight,
-    images as image_store,
-    inference,
-    outputs as output_store,
-    seeding,
-    tables,
-    weights,
-)
-from codline.compute import configure
-from codline.files import write_json
-from codline.labels import ids_of, looked_up
-from codline.params import Compute, Section
-from stages._cli import In, Out, run
+from codline.core import random_streams
+from codline.core.files import write_json
+from codline.core.params import Compute, Section
+from codline.data import dataset_info, image_store, output_store, tables
+from codline.data.labels import ids_of, looked_up
+from codline.evaluation import diagnosis, rank_statistics
+from codline.learning import auxiliary_networks, gradient_norm, inference, model_file
+from codline.learning.compute import configure
+from stages.runner import In, Out, run
 
 
 class Params(Section):
@@ -50,30 +41,30 @@ def diagnose(
     diagnostics: Out,
 ) -> None:
     device = configure(compute)
-    facts, beside = datasets.opened(dataset), companion_store.read(companions)
+    facts, beside = dataset_info.opened(dataset), auxiliary_networks.read(companions)
     table = tables.read(scores, tables.SCORES)
     ids, wanted = table["id"].to_numpy(), table["score"].to_numpy()
     if not np.isin(ids, ids_of(oracle, tables.ORACLE)).all():  # people are asked, because nobody knows
         write_json(diagnostics, {"spearman": None})
         return
     ours, before = (output_store.opened(path, facts.outputs) for path in (outputs, previous))
-    seen = hindsight.looked_back(ids, looked_up(ids, oracle, tables.ORACLE), ours, before, len(facts.classes), params.batch_size)
-    seen.rivals["random"] = seeding.stream(seed, "selection", cycle).random(len(ids))  # what it would have asked in score
+    seen = diagnosis.looked_back(ids, looked_up(ids, oracle, tables.ORACLE), ours, before, len(facts.classes), params.batch_size)
+    seen.rivals["random"] = random_streams.stream(seed, "selection", cycle).random(len(ids))  # what it would have asked in score
     if before.metadata["cycle"] != "init" and not np.isnan(seen.moved).any():
         seen.rivals["cod"] = seen.moved
 
-    network, card = weights.load_network(model, classes=len(facts.classes), shape=facts.shape)
+    network, card = model_file.load_network(model, classes=len(facts.classes), shape=facts.shape)
     take, normalize = image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device)
-    drawn = seeding.stream(seed, "gradients", cycle).choice(ids, min(params.gradients, len(ids)), replace=False)
-    steep = gradients.mean_squared_norm(network.to(device), take, drawn, normalize) if facts.task == "classification" else None
+    drawn = random_streams.stream(seed, "gradients", cycle).choice(ids, min(params.gradients, len(ids)), replace=False)
+    steep = gradient_norm.mean_squared_norm(network.to(device), take, drawn, normalize) if facts.task == "classification" else None
     tod = {}
-    for steps in companion_store.snapshots(beside):
-        other = companion_store.filled(card.spec.hollow(card.classes, card.shape), steps, beside).to(device)
+    for steps in auxiliary_networks.snapshots(beside):
+        other = auxiliary_networks.filled(card.spec.hollow(card.classes, card.shape), steps, beside).to(device)
         passed = partial(inference.logits, other, take, normalize=normalize, batch_size=params.batch_size, thin=True)
-        tod[str(steps)] = hindsight.captured_by(passed, seen, ours)
-    foretold = evidence.foretold(wanted, seen.losses, ids, seeding.stream(seed, "diagnose", cycle), params.bootstrap, params.buckets)
+        tod[str(steps)] = diagnosis.captured_by(passed, seen, ours)
+    foretold = rank_statistics.foretold(wanted, seen.losses, ids, random_streams.stream(seed, "diagnose", cycle), params.bootstrap, params.buckets)
     asked = np.isin(ids, ids_of(query, tables.QUERY))
-    write_json(diagnostics, foretold | hindsight.of_query(seen, asked) | {"squared_gradient_norm": steep, "tod": tod})
+    write_json(diagnostics, foretold | diagnosis.of_query(seen, asked) | {"squared_gradient_norm": steep, "tod": tod})
 
 
 if __name__ == "__main__":

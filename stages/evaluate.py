@@ -7,12 +7,14 @@ import numpy as np
 import pyarrow as pa
 from pydantic import PositiveInt
 
-from codline import dataset as datasets, images as image_store, inference, metrics as measures, outputs as output_store, tables, weights
-from codline.compute import configure
-from codline.files import write_json
-from codline.masks import targets
-from codline.params import Compute, Section
-from stages._cli import In, Out, run
+from codline.core.files import write_json
+from codline.core.params import Compute, Section
+from codline.data import dataset_info, image_store, output_store, tables
+from codline.data.masks import targets
+from codline.evaluation import metrics as measures
+from codline.learning import inference, model_file
+from codline.learning.compute import configure
+from stages.runner import In, Out, run
 
 Chunks = Iterator[tuple[np.ndarray, np.ndarray]]  # ids, logits
 
@@ -24,8 +26,8 @@ class Params(Section):
 
 def evaluate(params: Params, *, compute: Compute, cycle: str, images: In, dataset: In, test: In, model: In, metrics: Out, predictions: Out) -> None:
     device = configure(compute)
-    facts = datasets.opened(dataset)
-    network, card = weights.load_network(model, classes=len(facts.classes), shape=facts.shape)
+    facts = dataset_info.opened(dataset)
+    network, card = model_file.load_network(model, classes=len(facts.classes), shape=facts.shape)
     truth = tables.read(test, tables.TEST)
     ids, labels = truth["id"].to_numpy(), truth["label"].to_numpy()
     normalize = inference.Normalize(facts.mean, facts.std, device)

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from codline import dataset as datasets, masks, tables
-from codline.dense import NOTHING
-from codline.errors import DataError
-from codline.labels import ids_of
-from codline.params import Section
-from stages._cli import In, Out, run
+from codline.core.errors import DataError
+from codline.core.params import Section
+from codline.data import dataset_info, masks, tables
+from codline.data.dense_outputs import NOTHING
+from codline.data.labels import ids_of
+from stages.runner import In, Out, run
 
 
 class Params(Section):
@@ -19,7 +19,7 @@ class Params(Section):
 
 def merge(params: Params, *, cycle: str, dataset: In, pool: In, previous: In, annotations: In, labeled: Out) -> None:
     old, new = tables.read(previous, tables.LABELED), tables.read(annotations, tables.ANNOTATIONS)
-    classes = datasets.opened(dataset).classes
+    classes = dataset_info.opened(dataset).classes
     ids, labels = new["id"].to_numpy(), new["label"].to_numpy()
     unique, counts = np.unique(ids, return_counts=True)
     refuse(annotations, unique[counts > 1], "is labelled twice")

@@ -5,25 +5,17 @@ import logging
 import numpy as np
 import pyarrow as pa
 
-from codline import (
-    companions as companion_store,
-    dataset as datasets,
-    images as image_store,
-    inference,
-    outputs as output_store,
-    seeding,
-    splits,
-    tables,
-    weights,
-)
-from codline.compute import configure
+from codline.core import random_streams
+from codline.core.files import write_json
+from codline.core.params import Compute, Section, Start
+from codline.data import dataset_info, image_store, output_store, splits, tables
 from codline.datasets import AnyDataset
 from codline.datasets.base import duplicates
-from codline.files import write_json
+from codline.learning import auxiliary_networks, inference, model_file
+from codline.learning.compute import configure
 from codline.models import AnyModel
-from codline.params import Compute, Section, Start
-from codline.progress import bar
-from stages._cli import Out, run
+from codline.runtime.progress import bar
+from stages.runner import Out, run
 
 PIXELS = 2**16  # in a batch of the first pass, at most: more is no quicker on a CPU, and would take as much memory as all the rest
 ROWS = 2**14  # of the pool's table, written together
@@ -52,11 +44,11 @@ def prepare(
 ) -> None:
     device = configure(compute)
     params.model.suited(params.dataset.name, params.dataset.task)
-    unlabeled = ingest(params, seeding.stream(seed, "split"), images, dataset, pool, oracle, test, labeled)
-    data = datasets.opened(dataset)
-    network = params.model.initial(len(data.classes), data.shape, seeding.derive(seed, "init")).to(device)
-    weights.save_network(model, network, weights.Card(params.model.model_dump(), len(data.classes), data.shape, "init", 0))
-    companion_store.write(companions, "init", {})
+    unlabeled = ingest(params, random_streams.stream(seed, "split"), images, dataset, pool, oracle, test, labeled)
+    data = dataset_info.opened(dataset)
+    network = params.model.initial(len(data.classes), data.shape, random_streams.derive(seed, "init")).to(device)
+    model_file.save_network(model, network, model_file.Card(params.model.model_dump(), len(data.classes), data.shape, "init", 0))
+    auxiliary_networks.write(companions, "init", {})
     normalize = inference.Normalize(data.mean, data.std, device)
     batch = max(8, min(512, PIXELS // (data.shape[1] * data.shape[2])))
     with output_store.writing(outputs, data.outputs, "init") as keep:

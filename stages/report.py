@@ -5,11 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import PositiveInt
 
-from codline import charts, dataset as datasets, exhibits, gallery, images as image_store, page, tables
-from codline.errors import DataError
-from codline.files import read_json, whole, whole_folder, write_text
-from codline.params import Section
-from stages._cli import In, Out, run
+from codline.core.errors import DataError
+from codline.core.files import read_json, whole, whole_folder, write_text
+from codline.core.params import Section
+from codline.data import dataset_info, image_store, tables
+from codline.report import charts, gallery, page, query_images
+from stages.runner import In, Out, run
 
 SHOWN = ("annotations.parquet", "outputs.parquet")
 
@@ -19,7 +20,7 @@ class Params(Section):
 
 
 def report(params: Params, *, cycles: list[str], images: In, dataset: In, pool: In, campaign: In, report: Out) -> None:
-    facts, store = datasets.opened(dataset), image_store.opened(images)
+    facts, store = dataset_info.opened(dataset), image_store.opened(images)
     done = [finished(campaign / name, facts.classes) for name in cycles if (campaign / name / "metrics.json").exists()]
     if not done:
         raise DataError(f"{campaign}: found no metrics.json of any cycle, expected at least {campaign / cycles[0] / 'metrics.json'}; run dvc repro")
@@ -29,7 +30,7 @@ def report(params: Params, *, cycles: list[str], images: In, dataset: In, pool: 
     drawings = {name: charts.svg(figure) for name, figure in figures.items()}
     for_phones = {f"{name}-narrow": charts.svg(figure) for name, figure in page.figures(story, charts.NARROW).items()}
     shown = {
-        cycle.name: exhibits.shown(cycle.query.ids[: params.gallery], store.take, facts, *(campaign / cycle.name / name for name in SHOWN))
+        cycle.name: query_images.shown(cycle.query.ids[: params.gallery], store.take, facts, *(campaign / cycle.name / name for name in SHOWN))
         for cycle in done
         if cycle.query
     }
@@ -59,8 +60,8 @@ def finished(folder: Path, classes: list[str]) -> page.Cycle:
 
 def asked(folder: Path, classes: list[str]) -> page.Query:
     query = tables.read(folder / "query.parquet", tables.QUERY).sort_by("rank")
-    answers = exhibits.answered(folder / "annotations.parquet")
-    labels = [exhibits.named(answers[i], classes) if i in answers else None for i in query["id"].to_pylist()]
+    answers = query_images.answered(folder / "annotations.parquet")
+    labels = [query_images.named(answers[i], classes) if i in answers else None for i in query["id"].to_pylist()]
     wrong = read_json(folder / "cost.json").get("wrong") or 0 if answers else 0
     return page.Query(query["id"].to_numpy(), query["score"].to_numpy(), labels, wrong)
 

@@ -6,25 +6,18 @@ from typing import Literal, Self
 import pyarrow as pa
 from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 
-from codline import (
-    companions as companion_store,
-    dataset as datasets,
-    images as image_store,
-    inference,
-    outputs as output_store,
-    scoring,
-    seeding,
-    tables,
-    weights,
-)
-from codline.augment import Augment
-from codline.compute import configure
-from codline.labels import unlabeled
-from codline.params import Amount, Compute, Section, amount
-from codline.progress import bar
+from codline.core import random_streams
+from codline.core.params import Amount, Compute, Section, amount
+from codline.data import dataset_info, image_store, output_store, tables
+from codline.data.labels import unlabeled
+from codline.learning import auxiliary_networks, inference, model_file
+from codline.learning.augmentation import Augment
+from codline.learning.compute import configure
+from codline.runtime.progress import bar
+from codline.scoring import scorers
 from codline.strategies import AnyStrategy
 from codline.strategies.base import Chooser
-from stages._cli import In, Out, run
+from stages.runner import In, Out, run
 
 
 class Params(Section):
@@ -72,34 +65,34 @@ def score(
     scores: Out,
 ) -> None:
     device = configure(compute)
-    facts, strategy = datasets.opened(dataset), params.strategy
+    facts, strategy = dataset_info.opened(dataset), params.strategy
     strategy.installed()
     strategy.suited(facts.task)
     classes, shape = len(facts.classes), facts.shape
-    network, card = weights.load_network(model, classes=classes, shape=shape)
-    before = weights.read_card(earlier, classes=classes, shape=shape)
+    network, card = model_file.load_network(model, classes=classes, shape=shape)
+    before = model_file.read_card(earlier, classes=classes, shape=shape)
     kept = None if params.previous == "recomputed" else output_store.opened(previous, facts.outputs)
     first_cycle = before.cycle == "init"
-    untrained = partial(card.spec.drawn, classes, shape, seeding.derive(seed, "independent"))
+    untrained = partial(card.spec.drawn, classes, shape, random_streams.derive(seed, "independent"))
     needs = strategy.needs(first_cycle) - ({"previous"} if kept is not None else set())
-    left = companion_store.read(companions)
-    others = scoring.networks(needs, left, lambda: weights.load_network(earlier, classes=classes, shape=shape)[0], untrained)
-    predictor = companion_store.predictor(left).to(device) if strategy.predicted else None
+    left = auxiliary_networks.read(companions)
+    others = scorers.networks(needs, left, lambda: model_file.load_network(earlier, classes=classes, shape=shape)[0], untrained)
+    predictor = auxiliary_networks.predictor(left).to(device) if strategy.predicted else None
     ids = unlabeled(pool, labeled)
-    chosen = scoring.subset(ids, params.subset, seeding.stream(seed, "subset", cycle))
-    sight = scoring.Sight(image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device), params.batch_size)
-    answers = scoring.truth(strategy, truth, chosen, thin=kept is not None)
-    beside = scoring.Beside(chosen, tuple(others), kept, first_cycle, seeding.stream(seed, "selection", cycle), predictor, answers)
+    chosen = scorers.subset(ids, params.subset, random_streams.stream(seed, "subset", cycle))
+    sight = scorers.Sight(image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device), params.batch_size)
+    answers = scorers.truth(strategy, truth, chosen, thin=kept is not None)
+    beside = scorers.Beside(chosen, tuple(others), kept, first_cycle, random_streams.stream(seed, "selection", cycle), predictor, answers)
     if isinstance(strategy, Chooser):
         known = tables.read(labeled, tables.LABELED)
         asked = min(amount(budget, tables.count(pool, tables.POOL)), len(chosen))
-        bench = scoring.bench(sight, seeding.derive(seed, "strategy", cycle), f"score@{cycle}")
-        scorer: scoring.Scorer = scoring.Gatherer(strategy, beside, asked, known["id"].to_numpy(), known["label"].to_numpy(), sight, network, bench)
+        bench = scorers.bench(sight, random_streams.derive(seed, "strategy", cycle), f"score@{cycle}")
+        scorer: scorers.Scorer = scorers.Gatherer(strategy, beside, asked, known["id"].to_numpy(), known["label"].to_numpy(), sight, network, bench)
     else:
-        scorer = scoring.Scorer(strategy, beside)
-    dropouts = scoring.dropouts(*strategy.stochastic(), network, shape, seeding.derive(seed, "dropout", cycle))
+        scorer = scorers.Scorer(strategy, beside)
+    dropouts = scorers.dropouts(*strategy.stochastic(), network, shape, random_streams.derive(seed, "dropout", cycle))
     wanted = inference.Wanted(thin=kept is not None, features=isinstance(strategy, Chooser), dropouts=dropouts, predictor=predictor)
-    view = scoring.view(params.augment, seeding.derive(seed, "view", cycle))
+    view = scorers.view(params.augment, random_streams.derive(seed, "view", cycle))
     networks = [each.to(device) for each in (network, *others.values())]
     with bar(f"score@{cycle}", "images", len(chosen)) as advance, output_store.writing(outputs, facts.outputs, cycle) as keep:
         for done, one in enumerate(sight.passes(networks, chosen if kept is None else ids, wanted, view), 1):

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from codline import dataset as datasets, outputs as output_store, seeding, tables
-from codline.errors import DataError, UserError
-from codline.params import Amount, Section, amount
+from codline.core import random_streams
+from codline.core.errors import DataError, UserError
+from codline.core.params import Amount, Section, amount
+from codline.data import dataset_info, output_store, tables
 from codline.pickers import AnyPicker
 from codline.pickers.base import Candidates, predicted
 from codline.pickers.top import Top
-from stages._cli import In, Out, run
+from stages.runner import In, Out, run
 
 
 class Params(Section):
@@ -25,14 +26,14 @@ def select(params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outp
     budget, count = amount(params.budget, tables.count(pool, tables.POOL)), tables.count(scores, tables.SCORES)
     if budget > count:
         raise UserError(f"params.yaml: select.budget: found {budget} images, but only {count} of the pool are unlabelled")
-    facts, picker = datasets.opened(dataset), params.pick
+    facts, picker = dataset_info.opened(dataset), params.pick
     if facts.task == "segmentation" and picker.looks_at_classes:
         raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, which is not defined for segmentation: an image has no one class")
     said = output_store.opened(outputs, facts.outputs)  # reads nothing yet
     least = min((float(wanted.min()) for _, wanted in scored(scores)), default=0.0) if picker.looks_at_least else 0.0
     classes = partial(predicted, said.take) if picker.looks_at_classes else lambda _: np.empty(0, np.int64)
     stretches = (Candidates(ids, wanted, classes(ids), least) for ids, wanted in scored(scores))
-    best = picker.pick(stretches, budget, seeding.stream(seed, "picking", cycle))
+    best = picker.pick(stretches, budget, random_streams.stream(seed, "picking", cycle))
     columns = [best.ids, np.arange(1, budget + 1, dtype=np.int32), best.scores]
     tables.write(pa.table(columns, schema=tables.QUERY), tables.QUERY, query)
 

@@ -5,14 +5,16 @@ from functools import partial
 
 import pyarrow as pa
 
-from codline import checkpoints, companions as companion_store, dataset as datasets, images as image_store, inference, seeding, tables, weights
-from codline.compute import configure
-from codline.labels import unlabeled
+from codline.core import random_streams
+from codline.core.params import Compute
+from codline.data import dataset_info, image_store, tables
+from codline.data.labels import unlabeled
+from codline.learning import auxiliary_networks, checkpoints, inference, model_file
+from codline.learning.compute import configure
+from codline.learning.fit import Examples, Progress, Recipe, fit
 from codline.objectives.base import Beside
-from codline.params import Compute
-from codline.progress import bar
-from codline.training import Examples, Progress, Recipe, fit
-from stages._cli import In, Out, run
+from codline.runtime.progress import bar
+from stages.runner import In, Out, run
 
 
 class Params(Recipe):
@@ -36,7 +38,7 @@ def train(
     curve: Out,
 ) -> None:
     device = configure(compute)
-    facts = datasets.opened(dataset)
+    facts = dataset_info.opened(dataset)
     known = tables.read(labeled, tables.LABELED)
     examples = Examples(
         image_store.opened(images).take,
@@ -45,14 +47,14 @@ def train(
         unlabeled(pool, labeled),
         inference.Normalize(facts.mean, facts.std, device),
     )
-    network, before = weights.load_network(previous, classes=len(facts.classes), shape=facts.shape)
+    network, before = model_file.load_network(previous, classes=len(facts.classes), shape=facts.shape)
     beside = Beside(
         previous=copy.deepcopy(network) if before.cycle != "init" else None,
-        independent=partial(before.spec.drawn, before.classes, before.shape, seeding.derive(seed, "independent")),
-        kept=companion_store.of_objective(companion_store.read(kept)),
+        independent=partial(before.spec.drawn, before.classes, before.shape, random_streams.derive(seed, "independent")),
+        kept=auxiliary_networks.of_objective(auxiliary_networks.read(kept)),
     )
     if params.start_from == "fresh":
-        network = before.spec.initial(before.classes, before.shape, seeding.derive(seed, "init"))
+        network = before.spec.initial(before.classes, before.shape, random_streams.derive(seed, "init"))
     saved = checkpoints.Checkpoint([dataset, pool, labeled, previous, kept], params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
 
     with bar(f"train@{cycle}", "epochs", params.epochs) as advance:
@@ -64,10 +66,10 @@ def train(
         resume = saved.read()
         if resume:
             advance(resume.epoch, curve=resume.curve)
-        done = fit(network, examples, params, seed=seeding.derive(seed, "training", cycle), resume=resume, on_epoch=on_epoch, beside=beside)
+        done = fit(network, examples, params, seed=random_streams.derive(seed, "training", cycle), resume=resume, on_epoch=on_epoch, beside=beside)
 
-    weights.save_network(model, network, weights.Card(before.model, before.classes, before.shape, cycle, len(known)))
-    companion_store.write(companions, cycle, done.tensors)
+    model_file.save_network(model, network, model_file.Card(before.model, before.classes, before.shape, cycle, len(known)))
+    auxiliary_networks.write(companions, cycle, done.tensors)
     tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, curve)
     saved.discard()
 

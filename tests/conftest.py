@@ -1,13 +1,15 @@
-"""A finished small campaign, made once; every test that asks for a workspace gets its own copy."""
+"""Fixtures: a small campaign run as functions, a real Prefect server, and a small project run through it."""
 
 import contextlib
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.project import Project, cloned, free_port, once, warmed
 from tests.workspace import Workspace, created
 
 # The same examples on every run, and nothing kept in the repository.
@@ -20,8 +22,8 @@ def pytest_configure() -> None:
 
     What numpy has to be told, it was told when tests.workspace imported a stage.
     """
-    from codline.compute import configure
-    from codline.params import Compute
+    from codline.core.params import Compute
+    from codline.learning.compute import configure
 
     configure(Compute(device="cpu"))
 
@@ -65,3 +67,60 @@ def workspace(campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path / "campaign")
     monkeypatch.setenv("CODLINE_TRACKING", "off")
     return Workspace(tmp_path / "campaign")
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a Prefect server that runs as long as the tests do."""
+    home = tmp_path_factory.mktemp("prefect")
+    environment = {
+        "PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api",
+        "PREFECT_HOME": str(home),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in environment.items():
+            patch.setenv(key, value)
+        from codline.orchestration import prefect_server
+
+        patch.setattr(prefect_server, "url", lambda: environment["PREFECT_API_URL"])
+        with prefect_server.local():
+            yield environment
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """One warm process for the projects of all tests that are not about it: three quarters of a small campaign's time are imports."""
+    with warmed(tmp_path_factory.mktemp("warm") / "door") as environment:
+        yield environment
+
+
+@pytest.fixture(scope="session")
+def finished(api: dict[str, str], warm: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Two cycles, run by `codline run`, MLflow and all. Read only: ask for `project` to change something. One for all workers."""
+
+    def make(folder: Path) -> None:
+        cloned(folder / "codline", **api).must("codline", "run")
+
+    return Project(once(tmp_path_factory, "finished", make) / "codline", **api, **warm)
+
+
+@pytest.fixture
+def project(finished: Project, tmp_path: Path) -> Project:
+    """What happens here is not told to MLflow."""
+    copy = finished.copied(tmp_path / "codline")
+    copy.environment["CODLINE_TRACKING"] = "off"
+    return copy
+
+
+@pytest.fixture
+def untouched(alone: Project, warm: dict[str, str]) -> Project:
+    alone.environment |= warm
+    return alone
+
+
+@pytest.fixture
+def alone(api: dict[str, str], tmp_path: Path) -> Project:
+    """As `untouched`, but a flow that runs there has a warm process of its own, as it has for a user."""
+    return cloned(tmp_path / "codline", **api, CODLINE_TRACKING="off")

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from codline.families import members
+from codline.cli.plugins import members
 
 # family: the key of params.yaml that chooses the member
 CHOSEN_BY = {

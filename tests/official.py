@@ -17,7 +17,7 @@ import scipy.io
 from PIL import Image
 from torchvision import datasets
 
-from codline import downloads
+from codline.data import downloads
 from codline.datasets import caltech101
 
 TRAIN, TEST = 4, 2  # images of each class

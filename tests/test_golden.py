@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from codline import tables
-from codline.doctor import RECORD, cpu_differs, differences, hashes
-from codline.wiring import Wiring
-from tests.flows.project import BIN, Project, warmed
+from codline.cli.doctor import RECORD, cpu_differs, differences, hashes
+from codline.data import tables
+from codline.runtime.pipeline import Wiring
+from tests.project import BIN, Project, warmed
 from tests.workspace import REPOSITORY
 
 GOLDEN = Path(__file__).parent / "golden" / "queries.json"
@@ -62,7 +62,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(demo: Project, tmp_path: Path) -> None:
     """The first training and the report in processes started afresh, the rest with the imports of one process, which is two minutes less.
 
-    That no stage's bytes depend on it is tests/test_exit_codes.py's to show.
+    That no stage's bytes depend on it is tests/core/test_exit_codes.py's to show.
     """
     if why := recorded_machine():
         pytest.skip(why)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from codline import params
-from codline.wiring import Wiring
-from stages._cli import STAGES, In, Out, hints
+from codline.core import params
+from codline.runtime.pipeline import Wiring
+from stages.runner import STAGES, In, Out, hints
 from tests.families import CHOSEN_BY
 from tests.workspace import REPOSITORY, function
 
@@ -44,7 +44,7 @@ def is_code(path: str) -> bool:
 
 
 def test_every_stage_of_dvc_yaml_is_a_file_and_the_reverse() -> None:
-    files = {path.stem for path in (REPOSITORY / "stages").glob("*.py") if not path.stem.startswith("_")}
+    files = {path.stem for path in (REPOSITORY / "stages").glob("*.py") if path.stem not in ("__init__", "__main__", "runner")}
     assert set(WIRING.stages) == files == set(STAGES)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from codline import params
-from codline.wiring import Wiring
-from stages._cli import resolved
+from codline.core import params
+from codline.runtime.pipeline import Wiring
+from stages.runner import resolved
 
 REPOSITORY = Path(__file__).parents[1]
 STAGES = Wiring(REPOSITORY).stages

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from codline.params import Section
+from codline.core.params import Section
 
 
 @dataclass(frozen=True)

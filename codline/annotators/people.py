@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from codline.annotators.base import Annotator, Answers, Question
-from codline.errors import DataError
-from codline.handwritten import read
-from codline.params import near
+from codline.core.errors import DataError
+from codline.core.params import near
+from codline.data.csv_input import read
 
 
 class People(Annotator):

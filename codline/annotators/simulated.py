@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from codline import masks
 from codline.annotators.base import Annotator, Answers, Question
+from codline.data import masks
 
 
 class Simulated(Annotator):

@@ -8,11 +8,11 @@ from typing import Literal
 import numpy as np
 from pydantic import NonNegativeInt
 
-from codline import downloads
-from codline.datasets.base import Encoded, Raw
+from codline.core.errors import UserError
+from codline.core.params import Amount
+from codline.data import downloads
+from codline.data.raw_dataset import EncodedImages, RawDataset
 from codline.datasets.official import Official, Statistics, understood
-from codline.errors import UserError
-from codline.params import Amount
 
 # As torchvision's Caltech101.download has them; that class keeps them in no table.
 URL = "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip"
@@ -35,7 +35,7 @@ class Caltech101(Official):
     validation: NonNegativeInt = 915
     statistics: Literal["imagenet", "released"] = "imagenet"
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         from torchvision.datasets import ImageFolder  # two seconds to import; its Caltech101 counts files, and guesses their names
 
         folder = Path(self.root) / "caltech101" / "101_ObjectCategories"
@@ -50,8 +50,8 @@ class Caltech101(Official):
         is_test = self.tested(labels, rng)
         kept = np.sort(np.concatenate([self.drawn(rng.permutation(np.flatnonzero(~is_test))), np.flatnonzero(is_test)]))
         paths = [Path(samples[row][0]) for row in kept]
-        images = Encoded(len(paths), lambda row: paths[row].read_bytes(), (3, 224, 224))
-        return Raw(images, labels[kept], is_test[kept], tuple(classes), *STATISTICS[self.statistics])
+        images = EncodedImages(len(paths), lambda row: paths[row].read_bytes(), (3, 224, 224))
+        return RawDataset(images, labels[kept], is_test[kept], tuple(classes), *STATISTICS[self.statistics])
 
     def bring(self, folder: Path) -> None:
         with zipfile.ZipFile(self.fetched(folder.parent / "caltech-101.zip", URL, MD5)) as outer:

@@ -13,9 +13,10 @@ import pyarrow as pa
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field, PositiveInt
 
-from codline import masks, tables
-from codline.datasets.base import DatasetSpec, Encoded, Raw, Task
-from codline.errors import DataError
+from codline.core.errors import DataError
+from codline.data import masks, tables
+from codline.data.raw_dataset import EncodedImages, RawDataset
+from codline.datasets.base import DatasetSpec, Task
 
 CLASSES = ("Sky", "Building", "Pole", "Road", "Pavement", "Tree", "SignSymbol", "Fence", "Car", "Pedestrian", "Bicyclist")
 VOID = len(CLASSES)  # in the files; 255 in ours
@@ -37,7 +38,7 @@ class Camvid(DatasetSpec):
     test: list[str] = Field(min_length=1)
     pool: PositiveInt | None = None  # so many images of train, drawn at random; all of them if left out
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         train, test = ([frame for path in paths for frame in frames(Path(path))] for paths in (self.train, self.test))
         if self.pool is not None and self.pool > len(train):
             raise DataError(f"prepare.dataset.pool: found {self.pool}, but the training files hold only {len(train)} images")
@@ -45,8 +46,8 @@ class Camvid(DatasetSpec):
         chosen = [train[row] for row in kept] + test
         width, height = size_of(chosen[0])
         labels = [label(frame, (width, height)) for frame in chosen]
-        images = Encoded(len(chosen), lambda row: chosen[row].read(), (3, height, width))
-        return Raw(images, labels, np.arange(len(chosen)) >= len(kept), CLASSES)
+        images = EncodedImages(len(chosen), lambda row: chosen[row].read(), (3, height, width))
+        return RawDataset(images, labels, np.arange(len(chosen)) >= len(kept), CLASSES)
 
 
 def frames(path: Path) -> list[Frame]:

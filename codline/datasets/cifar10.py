@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from pydantic import NonNegativeInt
 
-from codline.datasets.base import Raw
+from codline.data.raw_dataset import RawDataset
 from codline.datasets.official import MEASURED, RELEASED_CIFAR, Official, cifar
 
 
@@ -14,7 +14,7 @@ class Cifar10(Official):
     validation: NonNegativeInt = 5000  # supplementary, table of datasets; the released code has none, and 50,000 in its pool
     statistics: Literal["own", "released"] = "own"
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         from torchvision.datasets import CIFAR10  # two seconds to import
 
         return cifar(self, CIFAR10, rng, MEASURED if self.statistics == "own" else RELEASED_CIFAR)

@@ -12,9 +12,10 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 from pydantic import NonNegativeInt
 
-from codline import masks
-from codline.datasets.base import DatasetSpec, Encoded, Raw, Task
-from codline.errors import DataError, UserError
+from codline.core.errors import DataError, UserError
+from codline.data import masks
+from codline.data.raw_dataset import EncodedImages, RawDataset
+from codline.datasets.base import DatasetSpec, Task
 
 ARCHIVES = ("leftImg8bit_trainvaltest.zip", "gtFine_trainvaltest.zip")
 COUNTS = {"train": 2975, "val": 500}
@@ -28,7 +29,7 @@ class Cityscapes(DatasetSpec):
     root: str  # holds the folders leftImg8bit and gtFine, or the two archives
     validation: NonNegativeInt = 300  # training images that are drawn and left out: neither in the pool nor for testing
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         train, test = (pairs(Path(self.root), split) for split in ("train", "val"))
         if self.validation >= len(train):
             raise UserError(f"params.yaml: prepare.dataset.validation: found {self.validation}, but there are only {len(train)} training images")
@@ -38,8 +39,8 @@ class Cityscapes(DatasetSpec):
         size = size_of(chosen[0][0])
         with ThreadPoolExecutor() as threads:  # Pillow lets other threads work
             labels = list(threads.map(lambda pair: label(pair[0], pair[1], size, numbers), chosen))
-        images = Encoded(len(chosen), lambda row: chosen[row][0].read_bytes(), (3, size[1], size[0]))
-        return Raw(images, labels, np.arange(len(chosen)) >= len(kept), classes, MEAN, STD)
+        images = EncodedImages(len(chosen), lambda row: chosen[row][0].read_bytes(), (3, size[1], size[0]))
+        return RawDataset(images, labels, np.arange(len(chosen)) >= len(kept), classes, MEAN, STD)
 
 
 def pairs(root: Path, split: str) -> list[tuple[Path, Path]]:

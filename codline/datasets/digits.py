@@ -5,18 +5,19 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from codline.datasets.base import DatasetSpec, Raw
+from codline.data.raw_dataset import RawDataset
+from codline.datasets.base import DatasetSpec
 
 
 class Digits(DatasetSpec):
     name: Literal["digits"] = "digits"
     test: float = Field(default=0.2, gt=0, lt=1)
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         from sklearn.datasets import load_digits  # a second to import, for this dataset alone
 
         digits = load_digits()
         images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # stored as 0..16
         is_test = np.zeros(len(images), bool)
         is_test[rng.permutation(len(images))[: round(self.test * len(images))]] = True
-        return Raw(images, digits.target.astype(np.int32), is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,))
+        return RawDataset(images, digits.target.astype(np.int32), is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,))

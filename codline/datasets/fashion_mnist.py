@@ -5,8 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-from codline import downloads
-from codline.datasets.base import Raw
+from codline.data import downloads
+from codline.data.raw_dataset import RawDataset
 from codline.datasets.official import Official, understood
 
 
@@ -15,7 +15,7 @@ class FashionMnist(Official):
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         from torchvision.datasets import FashionMNIST  # two seconds to import
 
         folder = Path(self.root) / "FashionMNIST" / "raw"

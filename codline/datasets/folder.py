@@ -14,13 +14,14 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator
 
-from codline import scratch
-from codline.datasets.base import SMALLEST, DatasetSpec, Encoded, Raw, Size, sides
-from codline.decoding import THREADS, Shape, ahead, inspected, suffixes
-from codline.errors import DataError
-from codline.handwritten import read
-from codline.images import HEARD, LARGEST
-from codline.progress import bar
+from codline.core.errors import DataError
+from codline.data.csv_input import read
+from codline.data.decoding import THREADS, Shape, ahead, inspected, suffixes
+from codline.data.image_store import HEARD, LARGEST
+from codline.data.raw_dataset import EncodedImages, RawDataset
+from codline.datasets.base import SMALLEST, DatasetSpec, Size, sides
+from codline.runtime import state_directory
+from codline.runtime.progress import bar
 
 SIDE = 224  # of photographs, unless told otherwise
 NAMED = 5  # files named in a sentence
@@ -51,7 +52,7 @@ class Folder(DatasetSpec):
     channels: Literal["auto", 1, 3] = "auto"  # 1 if all images are grey, else 3
     unreadable: Literal["refuse", "skip"] = "refuse"
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         root = Path(self.path)
         files = found(root)
         sheet = Path(self.labels) if self.labels else root / "labels.csv"
@@ -70,8 +71,8 @@ class Folder(DatasetSpec):
         def place(row: int) -> Path:
             return root / os.fsdecode(names[row].as_py())
 
-        images = Encoded(len(names), lambda row: place(row).read_bytes(), shape, lambda row: str(place(row)))
-        return Raw(images, labels, is_test, classes)
+        images = EncodedImages(len(names), lambda row: place(row).read_bytes(), shape, lambda row: str(place(row)))
+        return RawDataset(images, labels, is_test, classes)
 
     def usable(self, root: Path, files: list[str]) -> list[Shape | None]:
         """The shape of every file, where it can be read. All others are refused, or skipped, together."""
@@ -85,10 +86,10 @@ class Folder(DatasetSpec):
                     broken[file] = what
                 if len(shapes) % HEARD == 0 or len(shapes) == len(files):
                     advance(len(shapes))
-        scratch.note("unreadable", "prepare", broken or None)
+        state_directory.note("unreadable", "prepare", broken or None)
         if broken:
             sentence = f"{root}: {len(broken)} of {len(files)} images cannot be used: {several([f'{file}: {why}' for file, why in broken.items()])}"
-            listed = f" ({scratch.root()}/unreadable/prepare.json lists them all)" if len(broken) > NAMED else ""
+            listed = f" ({state_directory.root()}/unreadable/prepare.json lists them all)" if len(broken) > NAMED else ""
             if self.unreadable == "refuse" or len(broken) == len(files):
                 raise DataError(f"{sentence}{listed}; remove or repair them, or set prepare.dataset.unreadable=skip")
             logging.warning("%s%s; they are skipped", sentence, listed)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from codline import downloads
-from codline.datasets.base import DatasetSpec, Raw
-from codline.errors import DataError, UserError
+from codline.core.errors import DataError, UserError
+from codline.data import downloads
+from codline.data.raw_dataset import RawDataset
+from codline.datasets.base import DatasetSpec
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and standard deviation of each channel
 MEASURED: Statistics = ((), ())  # on the pool: the paper normalises, and does not say with which numbers
@@ -44,16 +45,16 @@ class Official(DatasetSpec):
             raise UserError(f"params.yaml: prepare.dataset.pool: found {self.pool}, but only {left} training images are left for it")
         return np.sort(order[self.validation :][: self.pool])
 
-    def split(self, parts: list[Part], classes: list[str], rng: np.random.Generator, statistics: Statistics = MEASURED) -> Raw:
+    def split(self, parts: list[Part], classes: list[str], rng: np.random.Generator, statistics: Statistics = MEASURED) -> RawDataset:
         """Out of the images for training and those for testing: the pool first, then all test images."""
         (train, answers), (test, test_answers) = parts
         kept = self.drawn(rng.permutation(len(train)))
         images = np.concatenate([train[kept], test])
         labels = np.concatenate([answers[kept], test_answers]).astype(np.int32)
-        return Raw(images, labels, np.arange(len(images)) >= len(kept), tuple(classes), *statistics)
+        return RawDataset(images, labels, np.arange(len(images)) >= len(kept), tuple(classes), *statistics)
 
 
-def cifar(spec: Official, kind: Any, rng: np.random.Generator, statistics: Statistics) -> Raw:
+def cifar(spec: Official, kind: Any, rng: np.random.Generator, statistics: Statistics) -> RawDataset:
     """`kind` is torchvision's CIFAR10 or CIFAR100. They are pickles, so that only bytes with the official md5 are loaded."""
     from torchvision.datasets.utils import check_integrity
 

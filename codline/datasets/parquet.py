@@ -10,9 +10,10 @@ import pyarrow as pa
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field, PositiveInt
 
-from codline import tables
-from codline.datasets.base import DatasetSpec, Encoded, Raw, Size, sides
-from codline.errors import DataError
+from codline.core.errors import DataError
+from codline.data import tables
+from codline.data.raw_dataset import EncodedImages, RawDataset
+from codline.datasets.base import DatasetSpec, Size, sides
 
 
 class Parquet(DatasetSpec):
@@ -26,7 +27,7 @@ class Parquet(DatasetSpec):
     size: Size | None = None  # cut encoded files of any sizes to this one, when they are stored; left out, all must have one size
     channels: Literal[1, 3] = 3  # of what is cut so
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         train, test = ([opened(Path(path)) for path in paths] for paths in (self.train, self.test))
         classes = named(train + test)
         labels = np.concatenate([numbered(path, table, classes) for path, table in train + test])
@@ -36,9 +37,9 @@ class Parquet(DatasetSpec):
         kept = np.sort(rng.choice(many, self.pool, replace=False)) if self.pool else np.arange(many)
         rows = np.concatenate([kept, np.arange(many, len(labels))])
         images = stacked(train + test)[rows] if self.size is None else self.files(train + test, rows, sides(self.size))
-        return Raw(images, labels[rows], np.arange(len(rows)) >= len(kept), classes)
+        return RawDataset(images, labels[rows], np.arange(len(rows)) >= len(kept), classes)
 
-    def files(self, parts: list[tuple[Path, pa.Table]], rows: np.ndarray, size: tuple[int, int]) -> Encoded:
+    def files(self, parts: list[tuple[Path, pa.Table]], rows: np.ndarray, size: tuple[int, int]) -> EncodedImages:
         starts = np.cumsum([0, *(len(table) for _, table in parts)])
 
         def place(row: int) -> tuple[int, int]:
@@ -50,7 +51,7 @@ class Parquet(DatasetSpec):
             cell: bytes = parts[part][1]["image"][there].as_py()
             return cell
 
-        return Encoded(len(rows), read, (self.channels, *size), lambda row: f"{parts[place(row)[0]][0]}: row {place(row)[1]}")
+        return EncodedImages(len(rows), read, (self.channels, *size), lambda row: f"{parts[place(row)[0]][0]}: row {place(row)[1]}")
 
 
 def stacked(parts: list[tuple[Path, pa.Table]]) -> np.ndarray:

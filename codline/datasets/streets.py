@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt
 
-from codline import masks
-from codline.datasets.base import DatasetSpec, Raw, Task
+from codline.data import masks
+from codline.data.raw_dataset import RawDataset
+from codline.datasets.base import DatasetSpec, Task
 
 CLASSES = ("road", "pavement", "building", "sky", "vegetation", "car", "pole", "person")
 ROAD, PAVEMENT, BUILDING, SKY, VEGETATION, CAR, POLE, PERSON = range(len(CLASSES))
@@ -29,11 +30,11 @@ class Streets(DatasetSpec):
     test: float = Field(default=0.2, gt=0, lt=1)
     town: NonNegativeInt = 0  # another number, other streets
 
-    def load(self, rng: Rng) -> Raw:
+    def load(self, rng: Rng) -> RawDataset:
         scenes = [Scene(np.random.default_rng([self.town, i]), self.height, self.width).finished() for i in range(self.count)]
         is_test = np.zeros(self.count, bool)
         is_test[rng.permutation(self.count)[: round(self.test * self.count)]] = True
-        return Raw(np.stack([image for image, _ in scenes]), [masks.encoded(mask) for _, mask in scenes], is_test, CLASSES)
+        return RawDataset(np.stack([image for image, _ in scenes]), [masks.encoded(mask) for _, mask in scenes], is_test, CLASSES)
 
 
 @dataclass(frozen=True)

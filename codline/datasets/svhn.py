@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import NonNegativeInt
 
-from codline.datasets.base import Raw
+from codline.data.raw_dataset import RawDataset
 from codline.datasets.official import MEASURED, Official, Statistics, understood
 
 RELEASED: Statistics = ((0.4310, 0.4302, 0.4463), (0.1965, 0.1984, 0.1992))  # main_TOD.py, transforms
@@ -17,7 +17,7 @@ class Svhn(Official):
     validation: NonNegativeInt = 7326  # supplementary, table of datasets; the released code has none, and 73,257 in its pool
     statistics: Literal["own", "released"] = "own"
 
-    def load(self, rng: np.random.Generator) -> Raw:
+    def load(self, rng: np.random.Generator) -> RawDataset:
         from torchvision.datasets import SVHN  # two seconds to import
         from torchvision.datasets.utils import check_integrity
 

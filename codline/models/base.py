@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from codline.errors import UserError
-from codline.params import Section
+from codline.core.errors import UserError
+from codline.core.params import Section
 
 DRAWS = {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_normal_, nn.init.kaiming_uniform_}
 

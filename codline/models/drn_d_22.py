@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from codline.errors import DataError
+from codline.core.errors import DataError
 from codline.models.base import ModelSpec, Network
 
 STRIDE = 8

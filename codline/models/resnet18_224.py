@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from codline.errors import DataError
+from codline.core.errors import DataError
 from codline.models.base import ModelSpec, Network
 
 

@@ -8,8 +8,8 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
+from codline.core.params import Section
 from codline.models.base import Network
-from codline.params import Section
 
 
 @dataclass(frozen=True)

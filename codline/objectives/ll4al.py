@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from codline.models.base import Network
 from codline.objectives.base import Batch, Beside, Companion, Objective
-from codline.prediction import LossPredictor
+from codline.objectives.loss_predictor import LossPredictor
 
 
 class Ll4al(Objective):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from codline.params import Section
+from codline.core.params import Section
 
 STRETCH = 4096  # images whose outputs are looked at together
 

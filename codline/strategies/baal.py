@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from codline.geometry import finite
+from codline.acquisition.distances import finite
 from codline.strategies.base import Pool, Strategy
 
 

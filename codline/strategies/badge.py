@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from codline.geometry import by_id, gradients, seeds
+from codline.acquisition.distances import by_id, gradients, seeds
 from codline.strategies.base import Chooser, Whole
 
 

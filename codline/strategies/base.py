@@ -1,14 +1,15 @@
 """What every acquisition strategy is: a frozen object that gives each unlabelled image a score, higher meaning more wanted, or chooses the whole query."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from codline.errors import UserError
-from codline.params import Section, tag
+from codline.acquisition.learner_context import LearnerContext
+from codline.core.errors import UserError
+from codline.core.params import Section, tag
 
 Other = str | int  # a model to compare with: "previous", "average", "independent", or the weights so many steps before the end of this training
 
@@ -52,16 +53,6 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What a strategy that trains a network of its own works with. Tensors are torch's; those who learn import it."""
-
-    images: Callable[[np.ndarray], Any]  # ids -> standardised images on the device
-    device: Any
-    seed: int
-    advance: Callable[[int, int], None]  # steps done, of so many
-
-
-@dataclass(frozen=True)
 class Whole:
     """All of the unlabelled pool at once, rows aligned."""
 
@@ -69,7 +60,7 @@ class Whole:
     outputs: Outputs
     features_ND: np.ndarray  # before the head, float32; of dense ones the mean over the pixels
     known: Known
-    bench: Bench
+    bench: LearnerContext
     others: Mapping[Other, Outputs] = field(default_factory=dict)
     first_cycle: bool = False
     predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them

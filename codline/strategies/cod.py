@@ -4,8 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from codline.cyclic import Cyclic
-from codline.discrepancy import discrepancy
+from codline.acquisition.cod_rules import Cyclic
+from codline.acquisition.discrepancy import discrepancy
 from codline.strategies.base import Pool, Strategy
 
 

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from codline.centers import k_center
-from codline.cyclic import Cyclic
-from codline.discrepancy import discrepancy
-from codline.errors import UserError
-from codline.geometry import Points, by_id, gradients, seeds
+from codline.acquisition.cod_rules import Cyclic
+from codline.acquisition.discrepancy import discrepancy
+from codline.acquisition.distances import Points, by_id, gradients, seeds
+from codline.acquisition.k_center import k_center
+from codline.core.errors import UserError
 from codline.strategies.base import Chooser, Whole
 
 

@@ -4,10 +4,10 @@ from typing import Literal
 
 import numpy as np
 
-from codline.centers import k_center
-from codline.geometry import Points
+from codline.acquisition.distances import Points
+from codline.acquisition.k_center import k_center
 from codline.strategies.base import Whole
-from codline.strategies.learners import GraphLearner
+from codline.strategies.learner_base import GraphLearner
 
 
 class CoreGcn(GraphLearner):

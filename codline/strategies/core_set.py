@@ -4,8 +4,8 @@ from typing import Literal
 
 import numpy as np
 
-from codline.centers import k_center
-from codline.geometry import Points, by_id
+from codline.acquisition.distances import Points, by_id
+from codline.acquisition.k_center import k_center
 from codline.strategies.base import Chooser, Whole
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from codline.discrepancy import discrepancy
+from codline.acquisition.discrepancy import discrepancy
 from codline.strategies.base import Other, Pool, Strategy
 
 

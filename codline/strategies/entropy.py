@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import entr
 
-from codline.dense import per_image
+from codline.data.dense_outputs import per_image
 from codline.strategies.base import Pool, Strategy
 
 

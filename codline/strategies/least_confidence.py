@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from codline.dense import per_image
+from codline.data.dense_outputs import per_image
 from codline.strategies.base import Pool, Strategy
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from codline.geometry import Points, by_id, clusters, cover, strangers, unit_length
+from codline.acquisition.distances import Points, by_id, clusters, cover, strangers, unit_length
 from codline.strategies.base import Chooser, Whole
 
 

@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
-from codline.dense import per_image
-from codline.information import entropy, summed_up
+from codline.acquisition.uncertainty import entropy, summed_up
+from codline.data.dense_outputs import per_image
 from codline.strategies.base import Other, Pool, Strategy
 
 TIE = 1e-6  # what a nat of mean entropy counts: less than any two results of a vote of nine lie apart

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
-from codline.errors import CodlineError, UserError
-from codline.geometry import by_id, filled_up
-from codline.params import near
+from codline.acquisition.distances import by_id, filled_up
+from codline.core.errors import CodlineError, UserError
+from codline.core.params import near
 from codline.strategies.base import Chooser, Whole
 
 Query = Literal[

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from codline.strategies.base import Whole
-from codline.strategies.learners import AdversarialLearner, ordered
+from codline.strategies.learner_base import AdversarialLearner, ordered
 
 
 class Sraal(AdversarialLearner):
@@ -22,7 +22,7 @@ class Sraal(AdversarialLearner):
     decay: float = Field(default=0.85, gt=0, le=1)  # of the learning rate, thirty times
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        from codline.adversaries import Game, Settings, Side  # and torch
+        from codline.acquisition.adversarial import Game, Settings, Side  # and torch
 
         pool = ordered(pool)
         ids, known, probs_NC = pool.ids, pool.known, pool.outputs.probs_NC

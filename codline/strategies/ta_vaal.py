@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from codline.strategies.base import Whole
-from codline.strategies.learners import AdversarialLearner, ordered
+from codline.strategies.learner_base import AdversarialLearner, ordered
 
 
 class TaVaal(AdversarialLearner):
@@ -20,7 +20,7 @@ class TaVaal(AdversarialLearner):
     steps: PositiveInt = 8_593  # the released code's in the first cycle: a hundred epochs of 11,000 images
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        from codline.adversaries import Game, Settings, Side  # and torch
+        from codline.acquisition.adversarial import Game, Settings, Side  # and torch
 
         pool = ordered(pool)
         ids, known = pool.ids, pool.known

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from codline.discrepancy import discrepancy
+from codline.acquisition.discrepancy import discrepancy
 from codline.strategies.base import Other, Pool, Strategy
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from codline.losses import losses
+from codline.acquisition.image_losses import losses
 from codline.strategies.base import Pool, Strategy
 
 

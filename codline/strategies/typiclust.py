@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from codline.geometry import Points, by_id, clusters, nearest, unit_length
+from codline.acquisition.distances import Points, by_id, clusters, nearest, unit_length
 from codline.strategies.base import Chooser, Whole
 
 

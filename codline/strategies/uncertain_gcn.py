@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from codline.strategies.base import Whole
-from codline.strategies.learners import GraphLearner
+from codline.strategies.learner_base import GraphLearner
 
 
 class UncertainGcn(GraphLearner):

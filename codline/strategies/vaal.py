@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 
 from codline.strategies.base import Whole
-from codline.strategies.learners import AdversarialLearner, ordered
+from codline.strategies.learner_base import AdversarialLearner, ordered
 
 
 class Vaal(AdversarialLearner):
@@ -14,7 +14,7 @@ class Vaal(AdversarialLearner):
     name: Literal["vaal"] = "vaal"
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        from codline.adversaries import Game, Settings, Side  # and torch
+        from codline.acquisition.adversarial import Game, Settings, Side  # and torch
 
         pool = ordered(pool)
         ids, known = pool.ids, pool.known.ids

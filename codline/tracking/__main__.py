@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 
-from codline.errors import CodlineError
+from codline.core.errors import CodlineError
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # MLflow's advice to whoever writes models
     if arguments.command == "follow":
-        from codline.tracking.follow import follow
+        from codline.tracking.follower import follow
 
         follow(arguments.stage, arguments.cycle)
     try:
@@ -30,9 +30,9 @@ def main() -> None:
 
 
 def connect(everything: bool) -> None:
+    from codline.runtime.pipeline import Wiring
     from codline.tracking.store import Store, answering
     from codline.tracking.sync import sync, turn
-    from codline.wiring import Wiring
 
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     with answering():

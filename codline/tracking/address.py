@@ -3,7 +3,7 @@
 import os
 from urllib.parse import urlsplit
 
-from codline.errors import InfrastructureError
+from codline.core.errors import InfrastructureError
 
 
 def address() -> str:

@@ -9,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codline import dataset as datasets, scratch, tables
-from codline.files import digest, read_json
+from codline.core.files import digest, read_json
+from codline.data import dataset_info, tables
+from codline.runtime import state_directory
+from codline.runtime.pipeline import Wiring
 from codline.tracking.store import Points
-from codline.wiring import Wiring
 
 APART = ("cycles", "queries", "report")  # more cycles make the same campaign longer, not another one
 
@@ -66,8 +67,8 @@ class Campaign:
         full = self.wiring.params["prepare"]["start"] == "all" and not self.wiring.queries
         return "full training" if full else str(self.wiring.params["score"]["strategy"]["name"])
 
-    def facts(self) -> datasets.Dataset:
-        return datasets.opened(self.wiring.path("prepare", "dataset"))
+    def facts(self) -> dataset_info.Dataset:
+        return dataset_info.opened(self.wiring.path("prepare", "dataset"))
 
     def parts(self, cycle: str) -> list[Part]:
         """In the order in which they are logged."""
@@ -110,7 +111,7 @@ class Campaign:
 
     def seconds(self, stage: str, cycle: str) -> dict[str, float]:
         """Timings belong to the files that they led to: they are logged with them, and no digest counts them."""
-        note = scratch.read_note("seconds", f"{stage}@{cycle}")
+        note = state_directory.read_note("seconds", f"{stage}@{cycle}")
         return {f"seconds/{stage}": note["seconds"]} if note else {}
 
 

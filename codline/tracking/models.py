@@ -13,9 +13,9 @@ from mlflow.models import Model, ModelSignature
 from mlflow.types import Schema, TensorSpec
 
 import codline
-from codline.dataset import Dataset
-from codline.files import read_json
-from codline.headline import headline
+from codline.core.files import read_json
+from codline.core.primary_metric import headline
+from codline.data.dataset_info import Dataset
 from codline.tracking.campaign import Campaign
 from codline.tracking.store import CAMPAIGN, CYCLE, Store
 
@@ -50,7 +50,7 @@ def save(path: Path, campaign: Campaign, cycle: str, model: LoggedModel) -> None
     wiring = campaign.wiring
     mlflow.pyfunc.save_model(
         path,
-        python_model=str(ROOM / "serving.py"),
+        python_model=str(ROOM / "tracking/served_model.py"),
         artifacts={"model": str(wiring.path("evaluate", "model", cycle)), "dataset": str(wiring.path("evaluate", "dataset", cycle))},
         code_paths=[str(ROOM)],
         pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in NEEDED],

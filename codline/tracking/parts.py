@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run
 
-from codline import tables
-from codline.files import digest
+from codline.core.files import digest
+from codline.data import tables
 from codline.tracking import models
 from codline.tracking.campaign import Campaign
 from codline.tracking.store import Store
@@ -51,7 +51,7 @@ def metrics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 
 
 def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    from codline import charts, page  # matplotlib
+    from codline.report import charts, page  # matplotlib
 
     classes, metrics = campaign.facts().classes, page.opened(campaign.wiring.path("evaluate", "metrics", cycle), page.Metrics)
     counts = page.counts(metrics, campaign.wiring.path("evaluate", "predictions", cycle), classes)
@@ -60,9 +60,9 @@ def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 
 
 def query(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    from codline import sheets
+    from codline.report import contact_sheet
 
-    attach(store, run, "query.png", sheets.sheet(campaign.wiring, cycle))
+    attach(store, run, "query.png", contact_sheet.sheet(campaign.wiring, cycle))
     store.add_once(run, campaign.acquisition(cycle))
 
 

@@ -12,13 +12,13 @@ from typing import Any
 from mlflow.entities import Run
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from codline import scratch
-from codline.errors import BusyError
+from codline.core.errors import BusyError
+from codline.runtime import state_directory
+from codline.runtime.pipeline import Wiring
 from codline.tracking import parts
 from codline.tracking.campaign import Campaign, Part, curve_points
+from codline.tracking.lock_status import Lock
 from codline.tracking.store import CAMPAIGN, CYCLE, PART, WHOLE, Changed, Points, Store
-from codline.tracking.vouching import Lock
-from codline.wiring import Wiring
 
 PATIENCE = 50.0  # seconds to wait for another process's turn: less than a stage waits for its follower
 CURVES = {
@@ -93,13 +93,13 @@ def cycle_run(store: Store, campaign: Campaign, cycle: str) -> Run:
     whole = whole_run(store, campaign, runs.get(WHOLE))
     tags = {CAMPAIGN: campaign.key, CYCLE: cycle, MLFLOW_PARENT_RUN_ID: whole.info.run_id}
     run = runs.get(cycle) or store.client.create_run(store.experiment, run_name=cycle, tags=tags)
-    scratch.note("runs", cycle, {"experiment": store.experiment, "run": run.info.run_id})
+    state_directory.note("runs", cycle, {"experiment": store.experiment, "run": run.info.run_id})
     return store.with_params(run, campaign.params)
 
 
 def whole_run(store: Store, campaign: Campaign, known: Run | None = None) -> Run:
     run = known or store.client.create_run(store.experiment, run_name=campaign.name, tags={CAMPAIGN: campaign.key})
-    scratch.note("runs", "campaign", {"experiment": store.experiment, "run": run.info.run_id})
+    state_directory.note("runs", "campaign", {"experiment": store.experiment, "run": run.info.run_id})
     return store.with_params(run, campaign.params)
 
 
@@ -159,7 +159,7 @@ def add_report(store: Store, campaign: Campaign, lock: Lock, whole: Run) -> None
 @contextmanager
 def turn() -> Iterator[None]:
     """One process of this project at a time. The lock is the kernel's: it goes with the process that held it."""
-    path = Path(os.environ.get("CODLINE_TRACKING_LOCK") or scratch.root() / "tracking.lock")  # the points of a study have one in common
+    path = Path(os.environ.get("CODLINE_TRACKING_LOCK") or state_directory.root() / "tracking.lock")  # the points of a study have one in common
     path.parent.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + PATIENCE
     with path.open("w") as file:

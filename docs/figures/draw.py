@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from codline import charts
+from codline.report import charts
 
 HERE = Path(__file__).parent
 COLOURS = {"cod": charts.ACCENT, "random": charts.INK, "entropy": charts.WARM, "margin": "#2c8a62", "least_confidence": "#8757b8"}

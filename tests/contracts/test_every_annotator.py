@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from codline.annotators.base import Annotator, Answers, Question
-from codline.families import members
+from codline.cli.plugins import members
 from tests.families import spelled, variants
 
 each_annotator = pytest.mark.parametrize("annotator", variants("annotators"), ids=spelled)

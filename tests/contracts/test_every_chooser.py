@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from codline.errors import CodlineError, DataError, UserError
-from codline.strategies.base import Bench, Chooser, Known, Outputs, Whole
+from codline.acquisition.learner_context import LearnerContext
+from codline.core.errors import CodlineError, DataError, UserError
+from codline.strategies.base import Chooser, Known, Outputs, Whole
 from tests.families import SMALL, as_parameter, variants
 
 
@@ -34,13 +35,13 @@ def whole_of(seed: int = 0, images: int = 30, classes: int = 4, first_cycle: boo
     return Whole(ids[:images], outputs, features[:images], known, bench(), dict(zip(names, others, strict=True)), first_cycle, foretold[:images])
 
 
-def bench() -> Bench:
+def bench() -> LearnerContext:
     """Images that follow from their ids."""
 
     def images(ids: np.ndarray) -> torch.Tensor:
         return torch.stack([torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(int(i))) for i in ids])
 
-    return Bench(images, torch.device("cpu"), 0, quiet)
+    return LearnerContext(images, torch.device("cpu"), 0, quiet)
 
 
 def quiet(*_: int) -> None:

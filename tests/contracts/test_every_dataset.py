@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from codline.datasets.base import DatasetSpec, Encoded, Raw
+from codline.cli.plugins import members
+from codline.core.errors import DataError
+from codline.data.image_store import portions
+from codline.data.raw_dataset import EncodedImages, RawDataset
+from codline.datasets.base import DatasetSpec
 from codline.datasets.digits import Digits
 from codline.datasets.folder import Folder
 from codline.datasets.parquet import Parquet
-from codline.errors import DataError
-from codline.families import members
-from codline.images import portions
 from tests import official
 from tests.families import spelled, variants
 
@@ -61,13 +62,13 @@ def in_parquet(folder: Path) -> Parquet:
     return Parquet(train=[str(folder / "train.parquet")], test=[str(folder / "test.parquet")], pool=1000)
 
 
-def loaded(spec: DatasetSpec, seed: int = 0) -> Raw:
+def loaded(spec: DatasetSpec, seed: int = 0) -> RawDataset:
     """Decoded, where it gives files."""
     raw = spec.load(np.random.default_rng(seed))
     return raw if isinstance(raw.images, np.ndarray) else dataclasses.replace(raw, images=np.concatenate([pixels for _, pixels in portions(raw.images)]))
 
 
-def numbers(raw: Raw) -> np.ndarray:
+def numbers(raw: RawDataset) -> np.ndarray:
     """The labels; of segmentation, those of all pixels."""
     if isinstance(raw.labels, np.ndarray):
         assert raw.labels.dtype == np.int32
@@ -133,7 +134,7 @@ def test_parquet_files_of_many_sizes_are_cut_to_one(tmp_path: Path) -> None:
         Parquet(**paths).load(np.random.default_rng(0))
     spec = Parquet(**paths, size=[16, 24], channels=1)
     raw = spec.load(np.random.default_rng(0))
-    assert isinstance(raw.images, Encoded)
+    assert isinstance(raw.images, EncodedImages)
     assert [raw.images.read(row) for row in range(5, 9)] == cells[8:]
     assert {raw.images.read(row) for row in range(5)} < set(cells[:8])
     assert raw.images.name(6) == f"{tmp_path / 'test.parquet'}: row 1"

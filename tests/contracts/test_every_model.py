@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from codline import tasks, weights
-from codline.families import members
+from codline.cli.plugins import members
+from codline.learning import model_file, task_loss
 from codline.models.base import ModelSpec, Network, Undrawn
 from tests.families import spelled, variants
 
@@ -95,7 +95,7 @@ INEXACT = re.compile(
 def test_no_gradient_needs_an_operation_that_is_inexact_on_a_gpu(spec: ModelSpec) -> None:
     """The mean over whole images, which AdaptiveAvgPool2d(1) is, counts as MeanBackward."""
     logits = spec.initial(CLASSES, SHAPE, seed=0)(images())
-    seen, left = set(), [tasks.loss(logits, wanted(logits)).grad_fn]
+    seen, left = set(), [task_loss.loss(logits, wanted(logits)).grad_fn]
     while left:
         node = left.pop()
         if node is not None and node not in seen:
@@ -140,10 +140,10 @@ def test_eight_images_are_learnt_by_heart(spec: ModelSpec) -> None:
 def test_a_model_comes_back_from_its_file_as_it_was(spec: ModelSpec, tmp_path: Path) -> None:
     network = spec.initial(CLASSES, SHAPE, seed=3).train()
     network(images())  # moves the batch-norm statistics away from their start
-    card = weights.Card(spec.model_dump(), CLASSES, SHAPE, "c1", 8)
+    card = model_file.Card(spec.model_dump(), CLASSES, SHAPE, "c1", 8)
     for name in ("one", "two"):
-        weights.save_network(tmp_path / name, network, card)
-    loaded, read = weights.load_network(tmp_path / "one", classes=CLASSES, shape=SHAPE)
+        model_file.save_network(tmp_path / name, network, card)
+    loaded, read = model_file.load_network(tmp_path / "one", classes=CLASSES, shape=SHAPE)
     assert same(loaded, network)
     assert read == card
     assert read.spec == spec

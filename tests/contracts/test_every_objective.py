@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from codline.families import members
+from codline.cli.plugins import members
 from codline.models.base import Network
 from codline.objectives.base import Batch, Beside, Companion, Discrepant, Objective
 from codline.objectives.cyclic import Cyclic

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from codline import tables
-from codline.errors import DataError
-from codline.families import members
+from codline.cli.plugins import members
+from codline.core.errors import DataError
+from codline.data import tables
 from codline.pickers.base import Candidates, Picker
 from tests.families import spelled, variants
 from tests.workspace import Workspace

@@ -2,10 +2,10 @@
 
 import pytest
 
-from codline import weights
-from codline.errors import DataError, UserError
+from codline.core.errors import DataError, UserError
+from codline.learning import model_file
 from codline.models.small_cnn import SmallCnn
-from stages._cli import STAGES, In, hints
+from stages.runner import STAGES, In, hints
 from tests.workspace import Workspace, function
 
 MADE = [stage for stage in STAGES if stage != "report"]  # the report has tests of its own
@@ -74,7 +74,7 @@ def test_an_input_that_is_another_table_is_named(workspace: Workspace, stage: st
 def test_a_model_for_other_images_is_refused(workspace: Workspace, stage: str, argument: str) -> None:
     path = workspace.path(stage, argument, "c2")
     spec = SmallCnn(width=4)
-    weights.save_network(path, spec.initial(3, (3, 32, 32), 0), weights.Card(spec.model_dump(), 3, (3, 32, 32), "c1", 1))
+    model_file.save_network(path, spec.initial(3, (3, 32, 32), 0), model_file.Card(spec.model_dump(), 3, (3, 32, 32), "c1", 1))
     with pytest.raises(DataError, match=r"a model for 3 classes and images of \(3, 32, 32\), but the dataset has 10 classes and images of \(1, 8, 8\)$"):
         workspace.run(stage, "c2")
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from codline.families import members
-from codline.params import tag
+from codline.cli.plugins import members
+from codline.core.params import tag
 from codline.strategies.base import Chooser, Outputs, Pool, Strategy
 from tests.families import as_parameter, variants
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.project import Project
+from tests.project import Project
 
 
 def stale(project: Project) -> set[str]:
@@ -86,7 +86,7 @@ def test_an_experiment_changes_a_parameter_for_one_run(project: Project) -> None
 
 @pytest.mark.slow
 def test_forcing_every_stage_changes_nothing(project: Project) -> None:
-    """Warm against warm; tests/test_exit_codes.py has the cold ones."""
+    """Warm against warm; tests/core/test_exit_codes.py has the cold ones."""
     before = project.lock
     project.must("dvc", "repro", "--force", "-q")
     assert project.lock == before

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.flows.project import Project, survivors
+from tests.project import Project, survivors
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

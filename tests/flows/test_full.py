@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.flows.project import Project
+from tests.project import Project
 
 QUICK = ("-S", "train.epochs=2", "-S", "prepare.model.width=4", "-S", "compute.device=cpu")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.project import Project, killed, survivors
+from tests.project import Project, killed, survivors
 
 LONGEST = 3.0  # seconds until the kill, from the start or from the first stage's
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.orchestration import ORDER, cycle_rows, stage_rows, typical, waiting
-from tests.flows.project import Project
+from tests.project import Project
 
 pytestmark = pytest.mark.slow
 

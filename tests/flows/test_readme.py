@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from codline import params
+from codline.core import params
 from codline.datasets.digits import Digits
 from tests.documents import blocks, commands, files_to_write
-from tests.flows.project import Project, free_port
+from tests.project import Project, free_port
 from tests.workspace import REPOSITORY
 
 pytestmark = pytest.mark.slow

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from codline.errors import BusyError, TrainingError, UserError
-from codline.files import read_json
-from flows import grid, study, worktrees
-from flows.grid import Point
+from codline.core.errors import BusyError, TrainingError, UserError
+from codline.core.files import read_json
+from codline.orchestration import study_grid, worktrees
+from codline.orchestration.study_grid import Point
+from flows import study
 from stages.__main__ import check
-from tests.flows.project import Project, cloned, killed, once, survivors
+from tests.project import Project, cloned, killed, once, survivors
 from tests.workspace import REPOSITORY
 
 TINY = """
@@ -33,20 +34,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def written(text: str, name: str = "tiny") -> grid.Study:
+def written(text: str, name: str = "tiny") -> study_grid.Study:
     path = Path("studies", f"{name}.yaml")
     path.write_text(text)
-    return grid.read(grid.found(name))
+    return study_grid.read(study_grid.found(name))
 
 
 def points(text: str, **overrides: object) -> list[Point]:
-    return grid.points(written(text), PARAMS, {key.replace("__", "."): value for key, value in overrides.items()})
+    return study_grid.points(written(text), PARAMS, {key.replace("__", "."): value for key, value in overrides.items()})
 
 
 def test_points_are_arms_times_seeds_with_their_params_complete(here: Path) -> None:
     found = points(TINY)
     assert [point.name for point in found] == ["random-s0", "entropy-s0", "random-s1", "entropy-s1"]
-    raw = grid.YAML(typ="safe").load(found[3].params)
+    raw = study_grid.YAML(typ="safe").load(found[3].params)
     assert (raw["seed"], raw["score"]["strategy"], raw["train"]["objective"]) == (1, {"name": "entropy"}, {"name": "none"})
     assert (raw["train"]["epochs"], list(raw["cycles"]), list(raw["queries"])) == (1, ["c1", "c2"], ["c1"])
     assert raw["train"]["batch_size"] == 32
@@ -60,18 +61,20 @@ def test_axes_are_combined_and_arms_are_named_after_their_values(here: Path) -> 
 
 def test_another_plug_in_takes_the_parameters_of_the_old_one_away(here: Path) -> None:
     text = "{name: x, title: x, seeds: [0], base: {train.objective.weight: 0.5}, axes: {train.objective.name: [none, ema]}}"
-    objectives = [grid.YAML(typ="safe").load(point.params)["train"]["objective"] for point in points(text)]
+    objectives = [study_grid.YAML(typ="safe").load(point.params)["train"]["objective"] for point in points(text)]
     assert objectives[0] == {"name": "none"}
     assert objectives[1]["weight"] == 0.5
 
 
 def test_points_share_what_no_query_has_touched_yet(here: Path) -> None:
     stages = study.Wiring(REPOSITORY).stages
-    random, entropy, other_seed, _ = (grid.shared(point, stages) for point in points(TINY))
+    random, entropy, other_seed, _ = (study_grid.shared(point, stages) for point in points(TINY))
     assert list(random) == ["prepare", "train@c1"]
     assert random == entropy
     assert random["prepare"] != other_seed["prepare"]
-    objectives = [grid.shared(point, stages) for point in points(TINY.replace("score.strategy.name: [random, entropy]", "train.objective.name: [none, ema]"))]
+    objectives = [
+        study_grid.shared(point, stages) for point in points(TINY.replace("score.strategy.name: [random, entropy]", "train.objective.name: [none, ema]"))
+    ]
     assert objectives[0]["prepare"] == objectives[1]["prepare"]
     assert objectives[0]["train@c1"] != objectives[1]["train@c1"]
 
@@ -100,7 +103,7 @@ def test_a_study_that_cannot_be_is_refused_with_one_sentence(here: Path, old: st
 def test_an_unknown_study_is_refused_with_the_near_ones(here: Path) -> None:
     written(TINY)
     with pytest.raises(UserError, match=r"studies/tinny\.yaml: not found; did you mean tiny\?"):
-        grid.found("tinny")
+        study_grid.found("tinny")
 
 
 @pytest.mark.parametrize("key", ["seed", "score__strategy__name", "score__strategy", "score"])
@@ -113,7 +116,7 @@ def test_files_of_a_dataset_are_named_in_full(here: Path) -> None:
     (here / "train.parquet").touch()
     base = "train.epochs: 1, prepare.dataset: {name: parquet, train: [], test: [elsewhere.parquet]}"
     found = points(TINY.replace("train.epochs: 1", base), prepare__dataset__train=["train.parquet"])
-    dataset = grid.YAML(typ="safe").load(found[0].params)["prepare"]["dataset"]
+    dataset = study_grid.YAML(typ="safe").load(found[0].params)["prepare"]["dataset"]
     assert dataset == {"name": "parquet", "train": [str(here / "train.parquet")], "test": ["elsewhere.parquet"]}
 
 
@@ -127,17 +130,17 @@ def test_a_study_like_another_has_its_base_and_seeds(here: Path) -> None:
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "studies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_study_that_comes_with_codline_can_be_laid_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    found = grid.read(path)
+    found = study_grid.read(path)
     assert found.name == path.stem
-    laid_out = grid.points(found, PARAMS, {})
+    laid_out = study_grid.points(found, PARAMS, {})
     assert len({point.name for point in laid_out}) == len({point.params for point in laid_out}) == len(found.varied) * len(found.seeds)
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "studies").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_arm_of_every_study_is_accepted_by_the_stages(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(REPOSITORY)
-    files = {"prepare.dataset.train": ["a.parquet"], "prepare.dataset.test": ["b.parquet"]} if "parquet" in str(grid.read(path).base) else {}
-    for point in {point.arm: point for point in grid.points(grid.read(path), PARAMS, files)}.values():
+    files = {"prepare.dataset.train": ["a.parquet"], "prepare.dataset.test": ["b.parquet"]} if "parquet" in str(study_grid.read(path).base) else {}
+    for point in {point.arm: point for point in study_grid.points(study_grid.read(path), PARAMS, files)}.values():
         (tmp_path / "params.yaml").write_text(point.params)
         check(tmp_path / "params.yaml")
 

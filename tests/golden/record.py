@@ -5,9 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from codline import tables
-from codline.doctor import hashes
-from codline.wiring import Wiring
+from codline.cli.doctor import hashes
+from codline.data import tables
+from codline.runtime.pipeline import Wiring
 
 wiring = Wiring()
 ids = {cycle: tables.read(wiring.path("select", "query", cycle), tables.QUERY)["id"].to_pylist() for cycle in wiring.queries}
@@ -18,4 +18,4 @@ Path(__file__).with_name("queries.json").write_text(f'{{\n  "ids": {{\n{lines}\n
 diagnostics = {cycle: json.loads(wiring.path("diagnose", "diagnostics", cycle).read_text(encoding="utf-8")) for cycle in wiring.queries}
 lines = ",\n".join(f'  "{cycle}": {json.dumps(row)}' for cycle, row in diagnostics.items())
 Path(__file__).with_name("diagnostics.json").write_text(f"{{\n{lines}\n}}\n")
-subprocess.run([sys.executable, "-m", "codline.doctor", "--record"], check=True)
+subprocess.run([sys.executable, "-m", "codline.cli.doctor", "--record"], check=True)
