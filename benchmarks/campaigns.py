@@ -35,14 +35,18 @@ class Generated(DatasetSpec):
         images, labels = drawn(self.count, self.shape, self.seed)
         is_test = np.zeros(self.count, bool)
         is_test[: max(10, self.count // 100)] = True
-        return RawDataset(images, labels, is_test, tuple(map(str, range(CLASSES))), (0.5,) * self.shape[0], (0.25,) * self.shape[0])
+        return RawDataset(
+            images, labels, is_test, tuple(map(str, range(CLASSES))), (0.5,) * self.shape[0], (0.25,) * self.shape[0]
+        )
 
 
 def drawn(count: int, shape: tuple[int, int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     channels, height, width = shape
     coarse = rng.integers(64, 192, (CLASSES, channels, 4, 4))
-    patterns = coarse.repeat(-(-height // 4), axis=2).repeat(-(-width // 4), axis=3)[:, :, :height, :width].astype(np.float32)
+    patterns = (
+        coarse.repeat(-(-height // 4), axis=2).repeat(-(-width // 4), axis=3)[:, :, :height, :width].astype(np.float32)
+    )
     labels = rng.integers(0, CLASSES, count, np.int32)
     images = np.empty((count, *shape), np.uint8)
     for start in range(0, count, STRETCH):

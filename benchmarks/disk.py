@@ -31,7 +31,9 @@ def arrow(kind: type[np.floating], compression: str | None) -> Form:
     def read(path: Path) -> np.ndarray:
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
-            found: np.ndarray = table["logits"].combine_chunks().values.to_numpy().reshape(len(table), -1).astype(np.float32)
+            found: np.ndarray = (
+                table["logits"].combine_chunks().values.to_numpy().reshape(len(table), -1).astype(np.float32)
+            )
             return found
 
     return write, read
@@ -68,7 +70,9 @@ def ranked(ids: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
 def forms(plan: Plan, repeats: int) -> Iterator[list[Measured]]:
     with two_cycles(plan) as workspace:
         workspace.run("score", "c2")
-        before, after = (output_store.opened(workspace.path("score", "outputs", cycle), (CLASSES,)) for cycle in ("c1", "c2"))
+        before, after = (
+            output_store.opened(workspace.path("score", "outputs", cycle), (CLASSES,)) for cycle in ("c1", "c2")
+        )
         ids = after.ids
         last, now = before.take(ids), after.take(ids)
         exact, case, rows = ranked(ids, now, last), f"{len(ids):,} images, {CLASSES} classes", list[Measured]()
@@ -86,14 +90,26 @@ def forms(plan: Plan, repeats: int) -> Iterator[list[Measured]]:
                 else f"another ranking; {len(np.setdiff1d(order[: plan.budget], exact[: plan.budget]))} other ids in the query"
             )
             size = path.stat().st_size
-            rows.append(Measured(case, name, statistics.median(seconds), size / last.nbytes, note=f"{size / len(ids):.1f} bytes an image; {moved}"))
+            rows.append(
+                Measured(
+                    case,
+                    name,
+                    statistics.median(seconds),
+                    size / last.nbytes,
+                    note=f"{size / len(ids):.1f} bytes an image; {moved}",
+                )
+            )
         yield rows
 
 
 def main(words: list[str] | None = None) -> None:
     asked = parser(__doc__).parse_args(words)
     plan = Plan(1_000, start=100, budget=50, epochs=1) if asked.quick else Plan(20_000)
-    told_each("A cycle's outputs: CPU seconds to read them, size beside bare float32 logits", forms(plan, rounds(asked)), asked.json)
+    told_each(
+        "A cycle's outputs: CPU seconds to read them, size beside bare float32 logits",
+        forms(plan, rounds(asked)),
+        asked.json,
+    )
 
 
 if __name__ == "__main__":

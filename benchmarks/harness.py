@@ -42,7 +42,9 @@ class Measured:
     ratio: float | None = None  # to the reference of the case
     memory: int | None = None  # bytes, at the peak, on top of what was there before
     note: str = ""
-    quickest: float | None = None  # ratio of the quickest tenths of rounds, or of laps: neighbours on a machine only ever add time
+    quickest: float | None = (
+        None  # ratio of the quickest tenths of rounds, or of laps: neighbours on a machine only ever add time
+    )
     answer: object = field(default=None, repr=False, compare=False)
 
     def figures(self) -> dict[str, Any]:
@@ -51,9 +53,15 @@ class Measured:
 
 def parser(about: str | None, rounds: int = 5) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=about)
-    found.add_argument("--rounds", type=int, default=rounds, help="medians are of so many; one before them is not counted")
+    found.add_argument(
+        "--rounds", type=int, default=rounds, help="medians are of so many; one before them is not counted"
+    )
     found.add_argument("--quick", action="store_true", help="small sizes: to see whether it runs, not how fast")
-    found.add_argument("--wall", action="store_true", help="seconds on the clock instead of the CPU's: for a machine with nothing else to do")
+    found.add_argument(
+        "--wall",
+        action="store_true",
+        help="seconds on the clock instead of the CPU's: for a machine with nothing else to do",
+    )
     found.add_argument("--json", type=lambda path: Path(path).absolute(), help="write the figures there, too")
     return found
 
@@ -66,10 +74,14 @@ def clock(asked: argparse.Namespace) -> Clock:
     return time.perf_counter if asked.wall else time.process_time
 
 
-def compared(cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time, *, long: float = LONG) -> list[Measured]:
+def compared(
+    cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time, *, long: float = LONG
+) -> list[Measured]:
     """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread."""
     with threadpool_limits(1):
-        return [row for case, contenders in cases.items() for row in raced(case, contenders, turns(rounds), clock, long)]
+        return [
+            row for case, contenders in cases.items() for row in raced(case, contenders, turns(rounds), clock, long)
+        ]
 
 
 def alternated(cases: dict[str, Callable[[], dict[str, Laps]]], rounds: int, *, enough: float = 0.0) -> list[Measured]:
@@ -85,7 +97,10 @@ def alternated(cases: dict[str, Callable[[], dict[str, Laps]]], rounds: int, *, 
             every = {name: [*chain.from_iterable(one[name] for one in laps)] for name in laps[0]}
             sums = {name: [sum(one[name]) for one in laps] for name in every}
             first = next(iter(every))
-            found += [Measured(case, name, *medians(sums[name], sums[first]), quickest=least(every[name], every[first])) for name in every]
+            found += [
+                Measured(case, name, *medians(sums[name], sums[first]), quickest=least(every[name], every[first]))
+                for name in every
+            ]
     return found
 
 
@@ -119,7 +134,9 @@ def turns(rounds: int, enough: float = 0.0) -> Iterator[int]:
         number += 1
 
 
-def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clock: Clock, long: float) -> list[Measured]:
+def raced(
+    case: str, contenders: dict[str, Contender], turns: Iterable[int], clock: Clock, long: float
+) -> list[Measured]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     notes, answers, running = dict.fromkeys(contenders, ""), dict[str, object](), dict(contenders)
     for number in shown_turns(case, turns):
@@ -140,7 +157,14 @@ def raced(case: str, contenders: dict[str, Contender], turns: Iterable[int], clo
         del times[: -max(len(times) - 1, 1)]  # the round of warming up, where there is another
     reference = next(iter(contenders))
     return [
-        Measured(case, name, *medians(times, seconds[reference]), quickest=least(times, seconds[reference]), note=notes[name], answer=answers.get(name))
+        Measured(
+            case,
+            name,
+            *medians(times, seconds[reference]),
+            quickest=least(times, seconds[reference]),
+            note=notes[name],
+            answer=answers.get(name),
+        )
         for name, times in seconds.items()
     ]
 
@@ -156,7 +180,11 @@ def medians(times: list[float], reference: list[float]) -> tuple[float | None, f
     """Of seconds, and of the ratios within a round: what slows a machine down for a while slows both."""
     if not times or not reference:
         return statistics.median(times) if times else None, None
-    pairs = [*zip(times, reference, strict=True)] if len(times) == len(reference) else [(statistics.median(times), statistics.median(reference))]
+    pairs = (
+        [*zip(times, reference, strict=True)]
+        if len(times) == len(reference)
+        else [(statistics.median(times), statistics.median(reference))]
+    )
     return statistics.median(times), statistics.median(one / other for one, other in pairs) if all(reference) else None
 
 
@@ -164,7 +192,10 @@ def remarked(found: list[Measured], remark: Callable[[Any, Any], str]) -> list[M
     """With a remark on each answer, seen beside that of the reference of its case."""
     references = {row.case: row.answer for row in reversed(found)}
     notes = [remark(references[row.case], row.answer) if row.answer is not None else "" for row in found]
-    return [replace(row, note="; ".join(part for part in (row.note, note) if part)) for row, note in zip(found, notes, strict=True)]
+    return [
+        replace(row, note="; ".join(part for part in (row.note, note) if part))
+        for row, note in zip(found, notes, strict=True)
+    ]
 
 
 def arrays_peak(act: Contender) -> int | None:
@@ -234,9 +265,16 @@ def told(title: str, found: list[Measured], json_path: Path | None) -> None:
 
 def kept(title: str, found: list[Measured], json_path: Path | None) -> None:
     if json_path is not None:
-        machine = {"python": platform.python_version(), "machine": platform.machine(), "command": Path(sys.argv[0]).name}
+        machine = {
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "command": Path(sys.argv[0]).name,
+        }
         json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(json.dumps({"title": title, **machine, "figures": [one.figures() for one in found]}, indent=1) + "\n", encoding="utf-8")
+        json_path.write_text(
+            json.dumps({"title": title, **machine, "figures": [one.figures() for one in found]}, indent=1) + "\n",
+            encoding="utf-8",
+        )
 
 
 def told_each(title: str, parts: Iterable[list[Measured]], json_path: Path | None) -> None:
@@ -253,11 +291,25 @@ def shown(title: str, found: list[Measured]) -> None:
     rows = Table(title=title)
     quickest = any(one.quickest is not None for one in found)
     memory, notes = any(one.memory is not None for one in found), any(one.note for one in found)
-    columns = ["case", "contender", "seconds", "ratio", *["quickest"] * quickest, *["peak MB"] * memory, *["note"] * notes]
+    columns = [
+        "case",
+        "contender",
+        "seconds",
+        "ratio",
+        *["quickest"] * quickest,
+        *["peak MB"] * memory,
+        *["note"] * notes,
+    ]
     for heading in columns:
         rows.add_column(heading, justify="left" if heading in ("case", "contender", "note") else "right")
     for one in found:
-        cells = [one.case, one.contender, number(one.seconds, 4), number(one.ratio, 3), *[number(one.quickest, 3)] * quickest]
+        cells = [
+            one.case,
+            one.contender,
+            number(one.seconds, 4),
+            number(one.ratio, 3),
+            *[number(one.quickest, 3)] * quickest,
+        ]
         rows.add_row(*cells, *[number(one.memory and one.memory / 1e6, 0)] * memory, *[one.note] * notes)
     console.print(rows)
 

@@ -60,13 +60,23 @@ def measured(title: str, act: Callable[[int], Apart], counts: list[int]) -> list
     first = found[counts[0]]
     seconds, kept = (grown(counts, [getattr(one, name) for one in found.values()]) for name in ("seconds", "own"))
     peaks = {count: f"peak {one.resident / first.resident:.2f} x the first" for count, one in found.items()}
-    rows = [Measured(title, f"{count:,} images", one.seconds, one.seconds / first.seconds, one.resident, peaks[count]) for count, one in found.items()]
-    return [*rows, Measured(title, "every image more", note=f"{1e6 * seconds:.1f} microseconds, {kept:.0f} bytes of its own")]
+    rows = [
+        Measured(title, f"{count:,} images", one.seconds, one.seconds / first.seconds, one.resident, peaks[count])
+        for count, one in found.items()
+    ]
+    return [
+        *rows,
+        Measured(title, "every image more", note=f"{1e6 * seconds:.1f} microseconds, {kept:.0f} bytes of its own"),
+    ]
 
 
 def main(words: list[str] | None = None) -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--large", action="store_true", help="also score a pool of 1,000,000 and prepare a folder of 100,000: some minutes, 2 GB of disk")
+    arguments.add_argument(
+        "--large",
+        action="store_true",
+        help="also score a pool of 1,000,000 and prepare a folder of 100,000: some minutes, 2 GB of disk",
+    )
     asked = arguments.parse_args(words)
     pools = [200, 2_000] if asked.quick else [10_000, 100_000, *[1_000_000] * asked.large]
     folders = [20, 200] if asked.quick else [1_000, 10_000, *[100_000] * asked.large]

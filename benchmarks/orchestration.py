@@ -54,7 +54,9 @@ def typical(project: Project, cycles: list[str]) -> Cycle:
     """The medians of these."""
     each = [recorded(project, cycle) for cycle in cycles]
     middle = statistics.median
-    tasks, inside = ({stage: middle(getattr(one, what)[stage] for one in each) for stage in ORDER} for what in ("tasks", "inside"))
+    tasks, inside = (
+        {stage: middle(getattr(one, what)[stage] for one in each) for stage in ORDER} for what in ("tasks", "inside")
+    )
     return Cycle(middle(one.all for one in each), tasks, inside)
 
 
@@ -62,10 +64,17 @@ def recorded(project: Project, cycle: str) -> Cycle:
     """From Prefect's own records, and the stages' notes."""
     home = Path(project.environment.get("PREFECT_HOME") or project.root / ".prefect")
     with contextlib.closing(sqlite3.connect(home / "prefect.db")) as database:
-        tasks = database.execute("select name, start_time, end_time from task_run where name like ? order by start_time", (f"%@{cycle}",)).fetchall()
-        flows = database.execute("select start_time, end_time from flow_run where name = ? order by start_time", (cycle,)).fetchall()
+        tasks = database.execute(
+            "select name, start_time, end_time from task_run where name like ? order by start_time", (f"%@{cycle}",)
+        ).fetchall()
+        flows = database.execute(
+            "select start_time, end_time from flow_run where name = ? order by start_time", (cycle,)
+        ).fetchall()
     spent = {name.partition("@")[0]: lasted(began, ended) for name, began, ended in tasks}
-    notes = {stage: json.loads((project.root / ".codline" / "seconds" / f"{stage}@{cycle}.json").read_text())["seconds"] for stage in ORDER}
+    notes = {
+        stage: json.loads((project.root / ".codline" / "seconds" / f"{stage}@{cycle}.json").read_text())["seconds"]
+        for stage in ORDER
+    }
     return Cycle(lasted(*flows[-1]), spent, notes)
 
 
@@ -90,21 +99,39 @@ def stage_rows(bare: dict[str, float], cycle: Cycle) -> list[Measured]:
     for stage in ORDER:
         case = f"stage {stage}"
         rows.append(Measured(case, "as a function", bare[stage]))
-        rows.append(Measured(case, "in a process of its own, by its own clock", cycle.inside[stage], cycle.inside[stage] / bare[stage]))
-        rows.append(Measured(case, "as Prefect's task, through DVC", cycle.tasks[stage], cycle.tasks[stage] / bare[stage]))
+        rows.append(
+            Measured(
+                case,
+                "in a process of its own, by its own clock",
+                cycle.inside[stage],
+                cycle.inside[stage] / bare[stage],
+            )
+        )
+        rows.append(
+            Measured(case, "as Prefect's task, through DVC", cycle.tasks[stage], cycle.tasks[stage] / bare[stage])
+        )
     return rows
 
 
 def cycle_rows(bare: dict[str, float], plain: Cycle, full: Cycle) -> list[Measured]:
     least, case = sum(bare.values()), "a cycle of seven stages"
     contenders = {"functions in one process": least, "codline run, without MLflow": plain.all, "codline run": full.all}
-    notes = {"codline run, without MLflow": f"Prefect, DVC, processes: {plain.all - least:.1f} s", "codline run": f"all: {full.all - least:.1f} s"}
-    return [Measured(case, name, seconds, seconds / least, note=notes.get(name, "")) for name, seconds in contenders.items()]
+    notes = {
+        "codline run, without MLflow": f"Prefect, DVC, processes: {plain.all - least:.1f} s",
+        "codline run": f"all: {full.all - least:.1f} s",
+    }
+    return [
+        Measured(case, name, seconds, seconds / least, note=notes.get(name, "")) for name, seconds in contenders.items()
+    ]
 
 
 def waiting(project: Project, rounds: int) -> list[Measured]:
     """Commands on a campaign that is up to date."""
-    commands = {"codline status": ("codline", "status"), "dvc status": ("dvc", "status"), "codline run, all done (warm make demo)": ("codline", "run")}
+    commands = {
+        "codline status": ("codline", "status"),
+        "dvc status": ("dvc", "status"),
+        "codline run, all done (warm make demo)": ("codline", "run"),
+    }
     seconds: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds + 1):
         for name, words in commands.items():
@@ -128,7 +155,11 @@ def parts(cycles: int, rounds: int) -> Iterator[list[Measured]]:
 
 def main(words: list[str] | None = None) -> None:
     asked = parser(__doc__, rounds=3).parse_args(words)
-    told_each("Orchestration: seconds on the clock", parts(2 if asked.quick else 4, 0 if asked.quick else asked.rounds), asked.json)
+    told_each(
+        "Orchestration: seconds on the clock",
+        parts(2 if asked.quick else 4, 0 if asked.quick else asked.rounds),
+        asked.json,
+    )
 
 
 if __name__ == "__main__":

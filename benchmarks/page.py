@@ -9,7 +9,15 @@ from codline.learning.compute import fingerprint
 
 RESULTS, PAGE = Path("benchmarks/results"), Path("docs/performance.md")
 BEGIN, END = "<!-- what make bench found -->", "<!-- end -->"
-COLUMNS = {"case": "", "contender": "", "seconds": ",.3f", "ratio": ",.2f", "quickest": ",.2f", "memory": ",.0f", "note": ""}
+COLUMNS = {
+    "case": "",
+    "contender": "",
+    "seconds": ",.3f",
+    "ratio": ",.2f",
+    "quickest": ",.2f",
+    "memory": ",.0f",
+    "note": "",
+}
 HEADINGS = {"memory": "peak MB"}
 
 
@@ -25,7 +33,12 @@ def table(found: dict[str, Any]) -> str:
     rows, last = found["figures"], None
     used = [column for column in COLUMNS if any(row.get(column, "") != "" for row in rows)]
     right = ["---:" if COLUMNS[column] else "---" for column in used]
-    lines = [f"**{found['title']}**", "", "| " + " | ".join(HEADINGS.get(column, column) for column in used) + " |", "|" + "|".join(right) + "|"]
+    lines = [
+        f"**{found['title']}**",
+        "",
+        "| " + " | ".join(HEADINGS.get(column, column) for column in used) + " |",
+        "|" + "|".join(right) + "|",
+    ]
     for row in rows:
         cells = [cell(row, column) for column in used]
         lines.append("| " + " | ".join(["" if row["case"] == last else cells[0], *cells[1:]]) + " |")

@@ -25,7 +25,10 @@ FIRST = ("cod", "random", "core_set", "vaal", "ll4al")  # COD, then the paper's 
 def settings(steps: int) -> dict[str, dict[str, Any]]:
     """Where a strategy's own values would take a CPU hours, or name snapshots of a long training."""
     small = {"steps": steps, "batch_size": 64, "width": 16}
-    return dict.fromkeys(("vaal", "sraal", "ta_vaal"), small) | {"tod": {"steps": SNAPSHOTS[0]}, "qbc": {"members": SNAPSHOTS}}
+    return dict.fromkeys(("vaal", "sraal", "ta_vaal"), small) | {
+        "tod": {"steps": SNAPSHOTS[0]},
+        "qbc": {"members": SNAPSHOTS},
+    }
 
 
 def strategies(steps: int) -> dict[str, Strategy]:
@@ -50,7 +53,13 @@ def foretold(workspace: Workspace) -> Path:
     """What foretells losses, trained beside the same weights: a training keeps the companion of one objective."""
     kept = workspace.wiring.params["train"]["objective"]
     workspace.change(**{"train.objective": {"name": "ll4al", "persists": False}})
-    workspace.run("train", "c2", companions=Path("foretelling.safetensors"), model=Path("beside.safetensors"), curve=Path("beside.csv"))
+    workspace.run(
+        "train",
+        "c2",
+        companions=Path("foretelling.safetensors"),
+        model=Path("beside.safetensors"),
+        curve=Path("beside.csv"),
+    )
     workspace.change(**{"train.objective": kept})
     return Path("foretelling.safetensors")
 
@@ -83,9 +92,18 @@ def main(words: list[str] | None = None) -> None:
     with two_cycles(size, **{"train.epochs": 5, "train.snapshots": SNAPSHOTS}) as workspace:
         foretelling = foretold(workspace)
         case = f"{size.count:,} images, {size.shape[1]}x{size.shape[2]}, {size.budget} asked for"
-        found = compared({case: {name: contender(workspace, name, one, foretelling) for name, one in chosen.items()}}, rounds(asked), clock(asked), long=LONG)
+        found = compared(
+            {case: {name: contender(workspace, name, one, foretelling) for name, one in chosen.items()}},
+            rounds(asked),
+            clock(asked),
+            long=LONG,
+        )
     cod = found[0].seconds or 0.0
-    told("One sampling iteration: CPU seconds, and ratios to COD's", [remarked(row, chosen[row.contender], cod) for row in found], asked.json)
+    told(
+        "One sampling iteration: CPU seconds, and ratios to COD's",
+        [remarked(row, chosen[row.contender], cod) for row in found],
+        asked.json,
+    )
 
 
 if __name__ == "__main__":

@@ -46,7 +46,12 @@ def plans(asked: argparse.Namespace) -> dict[str, Plan]:
     if asked.quick:
         return {"small_cnn": Plan(300, SHAPE, SmallCnn(width=4), start=100, budget=20, epochs=1)}
     first = Plan(asked.images, SHAPE, SmallCnn(width=16), budget=250, epochs=1)
-    return {"small_cnn": first, "resnet18": replace(first, count=max(400, asked.images // 20), model=ResNet18(), start=64, budget=32, epochs=1, batch_size=128)}
+    return {
+        "small_cnn": first,
+        "resnet18": replace(
+            first, count=max(400, asked.images // 20), model=ResNet18(), start=64, budget=32, epochs=1, batch_size=128
+        ),
+    }
 
 
 class Seen:
@@ -82,13 +87,23 @@ def passes(seen: Seen) -> dict[str, Contender]:
 
 def numbers(asked: argparse.Namespace) -> list[Measured]:
     """What it costs to keep to AVX2 and float32, the defaults: each way in a process of its own, for libraries choose their instructions once."""
-    ways = {"AVX2, float32": ("avx2", False), "native, float32": ("native", False), "native, bfloat16": ("native", True), "AVX2, bfloat16": ("avx2", True)}
+    ways = {
+        "AVX2, float32": ("avx2", False),
+        "native, float32": ("native", False),
+        "native, bfloat16": ("native", True),
+        "AVX2, bfloat16": ("avx2", True),
+    }
     if asked.quick:
         ways = {way: setting for way, setting in ways.items() if way == "AVX2, float32"}
     took = {way: apart(seconds_of, *setting, 1 if asked.quick else 2).answer for way, setting in ways.items()}
     first = next(iter(took.values()))
     return [
-        Measured(f"one pass, {name}, {BRIEF} images 32x32, compute as said", way, took[way][name], took[way][name] / first[name])
+        Measured(
+            f"one pass, {name}, {BRIEF} images 32x32, compute as said",
+            way,
+            took[way][name],
+            took[way][name] / first[name],
+        )
         for name in first
         for way in ways
     ]
@@ -99,7 +114,9 @@ def seconds_of(instructions: Literal["avx2", "native"], low: bool, rounds: int) 
     for name in PINS["avx2"]:  # what the process before this one was told, and passed on
         os.environ.pop(name, None)
     device, found = configure(Compute(device="cpu", instructions=instructions)), {}
-    images = torch.randn(BRIEF, *SHAPE, generator=torch.Generator().manual_seed(0)).to(memory_format=torch.channels_last)
+    images = torch.randn(BRIEF, *SHAPE, generator=torch.Generator().manual_seed(0)).to(
+        memory_format=torch.channels_last
+    )
     for name, model in {"small_cnn": SmallCnn(width=16), "resnet18": ResNet18()}.items():
         network, times = model.drawn(10, SHAPE, 0).eval(), []
         for _ in range(rounds + 1):
@@ -164,14 +181,28 @@ def scored(asked: argparse.Namespace) -> Iterator[list[Measured]]:
             seen = Seen(workspace, plan)
             size = f"{name}, {len(seen.ids):,} images 32x32"
             yield compared({f"one pass, {size}": passes(seen)}, rounds(asked), clock(asked))
-            yield remarked(compared({f"COD iteration, {size}": iterations(seen)}, rounds(asked), clock(asked)), same_ids)
+            yield remarked(
+                compared({f"COD iteration, {size}": iterations(seen)}, rounds(asked), clock(asked)), same_ids
+            )
 
 
 def batches(count: int) -> dict[str, Contender]:
     """A shuffled epoch of augmented batches: as training makes them, and as a DataLoader does."""
     pixels, _ = drawn(count, SHAPE, 0)
-    generator, augment, normalize = torch.Generator().manual_seed(0), Augment(crop=4, flip=True), Normalize(MEAN, STD, torch.device("cpu"))
-    moved = v2.Compose([v2.ToImage(), v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+    generator, augment, normalize = (
+        torch.Generator().manual_seed(0),
+        Augment(crop=4, flip=True),
+        Normalize(MEAN, STD, torch.device("cpu")),
+    )
+    moved = v2.Compose(
+        [
+            v2.ToImage(),
+            v2.RandomCrop(32, padding=4),
+            v2.RandomHorizontalFlip(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(MEAN, STD),
+        ]
+    )
     loader = DataLoader(Pictures(pixels, moved), RELEASED, shuffle=True, generator=torch.Generator().manual_seed(0))
 
     def ours(take: Callable[[np.ndarray], np.ndarray]) -> int:
@@ -179,7 +210,10 @@ def batches(count: int) -> dict[str, Contender]:
         parts = (order[start : start + RELEASED] for start in range(0, count, RELEASED))
         return sum(len(normalize(augment(torch.from_numpy(take(ids)), generator))) for ids in parts)
 
-    return {"codline": lambda: ours(pixels.__getitem__), "torchvision v2, DataLoader": lambda: sum(len(images) for images in loader)}
+    return {
+        "codline": lambda: ours(pixels.__getitem__),
+        "torchvision v2, DataLoader": lambda: sum(len(images) for images in loader),
+    }
 
 
 def files(pixels: np.ndarray) -> list[bytes]:
@@ -220,14 +254,21 @@ def ingestion(count: int) -> Iterator[Cases]:
         from_files: dict[str, Contender] = {
             "plain loop of Pillow and numpy": lambda: loop(pictures, saved, hashed=False),
             "the same, hashed": lambda: loop(pictures, saved, hashed=True),
-            "codline: images.arrow, hashed and counted": lambda: image_store.write(store, ids, encoded, np.ones(count, bool)),
+            "codline: images.arrow, hashed and counted": lambda: image_store.write(
+                store, ids, encoded, np.ones(count, bool)
+            ),
         }
         from_array: dict[str, Contender] = {
             "plain loop of Pillow and numpy": lambda: array_loop(pixels.transpose(0, 2, 3, 1), saved),
             "numpy.save, nothing else": lambda: np.save(saved, pixels),
-            "codline: images.arrow, hashed and counted": lambda: image_store.write(store, ids, pixels, np.ones(count, bool)),
+            "codline: images.arrow, hashed and counted": lambda: image_store.write(
+                store, ids, pixels, np.ones(count, bool)
+            ),
         }
-        yield {f"prepare, {count:,} PNG files 32x32": from_files, f"prepare, an array of {count:,} images 32x32": from_array}
+        yield {
+            f"prepare, {count:,} PNG files 32x32": from_files,
+            f"prepare, an array of {count:,} images 32x32": from_array,
+        }
 
 
 def parts(asked: argparse.Namespace) -> Iterator[list[Measured]]:
@@ -241,7 +282,9 @@ def parts(asked: argparse.Namespace) -> Iterator[list[Measured]]:
 
 def main(words: list[str] | None = None) -> None:
     arguments = parser(__doc__, rounds=4)
-    arguments.add_argument("--images", type=int, default=8_000, help="of the pool that small_cnn sees; resnet18 sees a twentieth")
+    arguments.add_argument(
+        "--images", type=int, default=8_000, help="of the pool that small_cnn sees; resnet18 sees a twentieth"
+    )
     arguments.add_argument("--ingested", type=int, default=10_000, help="images of prepare")
     asked = arguments.parse_args(words)
     configure(Compute(device="cpu"))

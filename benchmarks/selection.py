@@ -16,7 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from benchmarks.harness import Contender, Measured, Missing, apart, arrays_peak, clock, compared, installed, parser, remarked, rounds, told_each
+from benchmarks.harness import (
+    Contender,
+    Measured,
+    Missing,
+    apart,
+    arrays_peak,
+    clock,
+    compared,
+    installed,
+    parser,
+    remarked,
+    rounds,
+    told_each,
+)
 from codline.acquisition.distances import Points, brought_up
 from codline.acquisition.k_center import k_center
 from codline.acquisition.learner_context import LearnerContext
@@ -49,7 +62,9 @@ def features(count: int, width: int, clustered: bool, seed: int = 0) -> np.ndarr
     rows = rng.standard_normal((count, width), np.float32)
     if clustered:
         centres = 2 * rng.standard_normal((50, width), np.float32)
-        rows = np.maximum(rows * rng.gamma(2, 0.5, (count, 1)).astype(np.float32) + centres[rng.integers(0, 50, count)], 0)
+        rows = np.maximum(
+            rows * rng.gamma(2, 0.5, (count, 1)).astype(np.float32) + centres[rng.integers(0, 50, count)], 0
+        )
     return rows
 
 
@@ -95,7 +110,11 @@ def small_text_k_center(rows: np.ndarray, count: int, budget: int) -> np.ndarray
 
 def same_picks(reference: np.ndarray, picks: np.ndarray) -> str:
     together = int((reference == picks).cumprod().sum())
-    return "identical picks" if together == len(picks) else f"{len(np.intersect1d(reference, picks))} of {len(picks)} the same; the first {together} in order"
+    return (
+        "identical picks"
+        if together == len(picks)
+        else f"{len(np.intersect1d(reference, picks))} of {len(picks)} the same; the first {together} in order"
+    )
 
 
 def whole(probs: np.ndarray, rows: np.ndarray) -> Whole:
@@ -129,7 +148,11 @@ def activeml_badge(probs: np.ndarray, rows: np.ndarray, budget: int) -> np.ndarr
                 return probs
 
         missing = np.full(len(rows), np.nan)
-        return np.asarray(Theirs(random_state=0).query(rows, missing, Said(classes=range(probs.shape[1])), fit_clf=False, batch_size=budget))
+        return np.asarray(
+            Theirs(random_state=0).query(
+                rows, missing, Said(classes=range(probs.shape[1])), fit_clf=False, batch_size=budget
+            )
+        )
 
 
 def potential(count: int, width: int, classes: int) -> Callable[[Any, Any], str]:
@@ -188,19 +211,31 @@ def weighed(found: list[Measured], cases: Cases) -> list[Measured]:
 def written(folder: Path, count: int) -> None:
     """What select finds, a row group at a time."""
     rng = np.random.default_rng(0)
-    with pq.ParquetWriter(folder / "scores.parquet", tables.SCORES) as scores, pq.ParquetWriter(folder / "pool.parquet", tables.POOL) as pool:
+    with (
+        pq.ParquetWriter(folder / "scores.parquet", tables.SCORES) as scores,
+        pq.ParquetWriter(folder / "pool.parquet", tables.POOL) as pool,
+    ):
         for start in range(0, count, GROUP):
             ids = np.arange(start, min(start + GROUP, count))
             scores.write_table(pa.table([ids, rng.random(len(ids))], schema=tables.SCORES))
             hashes = np.frombuffer(rng.bytes(32 * len(ids)).hex().encode(), "S64").astype("U64")
             pool.write_table(pa.table([ids, hashes], schema=tables.POOL))
-    write_json(folder / "dataset.json", {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.5]})
+    write_json(
+        folder / "dataset.json",
+        {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.5]},
+    )
     with output_store.writing(folder / "outputs.parquet", (2,), "c1"):
         pass
 
 
 def top_by_codline(folder: Path, budget: int) -> list[int]:
-    paths = {"dataset": "dataset.json", "pool": "pool.parquet", "outputs": "outputs.parquet", "scores": "scores.parquet", "query": "query.parquet"}
+    paths = {
+        "dataset": "dataset.json",
+        "pool": "pool.parquet",
+        "outputs": "outputs.parquet",
+        "scores": "scores.parquet",
+        "query": "query.parquet",
+    }
     select(Params(budget=budget), seed=0, cycle="c1", **{name: folder / file for name, file in paths.items()})
     return list(tables.read(folder / "query.parquet", tables.QUERY)["id"].to_pylist())
 
@@ -230,33 +265,60 @@ def top_by_stretches(folder: Path, budget: int) -> list[int]:
 
 def tops(count: int, budget: int) -> list[Measured]:
     """Each once, from the file, in a process of its own, by the clock: memory is what is looked at."""
-    ways = {"codline: select": top_by_codline, "numpy argsort": top_by_numpy, "pyarrow select_k": top_by_pyarrow, "by row groups": top_by_stretches}
+    ways = {
+        "codline: select": top_by_codline,
+        "numpy argsort": top_by_numpy,
+        "pyarrow select_k": top_by_pyarrow,
+        "by row groups": top_by_stretches,
+    }
     case, found = f"top {budget:,} of {count:,} scores in a file", list[Measured]()
     with TemporaryDirectory(prefix="codline-benchmark-") as folder:
         written(Path(folder), count)
         for name, act in ways.items():
             one = apart(act, Path(folder), budget)
             reference = found[0].seconds if found else one.seconds
-            found.append(Measured(case, name, one.seconds, one.seconds / (reference or 1), one.resident - one.before, answer=np.array(one.answer)))
+            found.append(
+                Measured(
+                    case,
+                    name,
+                    one.seconds,
+                    one.seconds / (reference or 1),
+                    one.resident - one.before,
+                    answer=np.array(one.answer),
+                )
+            )
     return remarked(found, same_picks)
 
 
 def arguments() -> argparse.ArgumentParser:
     found = parser(__doc__, rounds=3)
-    found.add_argument("--large", action="store_true", help="also k-center of 100,000 x 512, 2,500 picks; BADGE of 100 classes on 20,000 images")
-    found.add_argument("--scores", type=int, default=5_000_000, help="of which the top is taken; 100000000 needs 8 GB of disk")
+    found.add_argument(
+        "--large",
+        action="store_true",
+        help="also k-center of 100,000 x 512, 2,500 picks; BADGE of 100 classes on 20,000 images",
+    )
+    found.add_argument(
+        "--scores", type=int, default=5_000_000, help="of which the top is taken; 100000000 needs 8 GB of disk"
+    )
     found.add_argument("--only", choices=("k-center", "badge", "bald", "top"), help="one of the tables")
     return found
 
 
 def center_cases(asked: argparse.Namespace) -> Cases:
-    sizes = [(4_000, 256, 50, 500, True), (20_000, 256, 300, 20, True), (20_000, 256, 300, 500, True), (20_000, 256, 300, 500, False)]
+    sizes = [
+        (4_000, 256, 50, 500, True),
+        (20_000, 256, 300, 20, True),
+        (20_000, 256, 300, 500, True),
+        (20_000, 256, 300, 500, False),
+    ]
     if asked.quick:
         sizes = [(400, 16, 20, 50, True)]
     if asked.large:
         sizes.append((100_000, 512, 2_500, 500, True))
     return {
-        f"k-center, {n:,} x {d}, {b:,} picks, {m} labelled, {'clustered' if clustered else 'one cloud'}": k_centers(n, d, b, m, clustered)
+        f"k-center, {n:,} x {d}, {b:,} picks, {m} labelled, {'clustered' if clustered else 'one cloud'}": k_centers(
+            n, d, b, m, clustered
+        )
         for n, d, b, m, clustered in sizes
     }
 
@@ -268,7 +330,9 @@ def badge_rows(asked: argparse.Namespace) -> list[Measured]:
         cases = {f"BADGE, {count:,} x {d}, {classes} classes, {b} picks": badges(count, d, classes, b)}
         rows = compared(cases, rounds(asked), clock(asked))
         # Memory is that of the gradients: a few picks show it.
-        found += weighed(remarked(rows, potential(count, d, classes)), {case: badges(count, d, classes, 5) for case in cases})
+        found += weighed(
+            remarked(rows, potential(count, d, classes)), {case: badges(count, d, classes, 5) for case in cases}
+        )
     return found
 
 

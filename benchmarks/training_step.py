@@ -50,7 +50,9 @@ def recipe(batch: int, epochs: int, semi: bool) -> Recipe:
     )
 
 
-def race(spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: int, epochs: int, semi: bool, clock: Clock) -> Callable[[], dict[str, Laps]]:
+def race(
+    spec: ModelSpec, shape: tuple[int, int, int], batch: int, steps: int, epochs: int, semi: bool, clock: Clock
+) -> Callable[[], dict[str, Laps]]:
     rng = np.random.default_rng(0)
     count = batch * steps
     pixels: np.ndarray = rng.integers(0, 256, (2 * count, *shape), np.uint8)
@@ -94,7 +96,11 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
     network.train()
     batch, semi = planned.batch_size, isinstance(planned.objective, Ema)
     optimizer = torch.optim.SGD(network.parameters(), RATE, 0.9, weight_decay=5e-4)
-    average = torch.optim.swa_utils.AveragedModel(network, avg_fn=lambda mean, now, _: torch.lerp(now, mean, 0.999)) if semi else None
+    average = (
+        torch.optim.swa_utils.AveragedModel(network, avg_fn=lambda mean, now, _: torch.lerp(now, mean, 0.999))
+        if semi
+        else None
+    )
     total, right = torch.zeros(()), torch.zeros((), dtype=torch.int64)
     for start in [*range(0, count, batch)] * planned.epochs:
         images, wanted = seen(slice(start, start + batch), True)
@@ -104,7 +110,9 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
             unlabeled, _ = seen(slice(start, start + batch), False)
             with torch.no_grad():
                 theirs = average(unlabeled).softmax(1)
-            loss = loss + 0.05 * functional.mse_loss(network(unlabeled).softmax(1), theirs, reduction="none").sum(1).mean()
+            loss = (
+                loss + 0.05 * functional.mse_loss(network(unlabeled).softmax(1), theirs, reduction="none").sum(1).mean()
+            )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -117,7 +125,9 @@ def bare(network: Network, seen: Callable[[slice, bool], Seen], count: int, plan
 
 def main(words: list[str] | None = None) -> None:
     options = parser(__doc__, rounds=3)
-    options.add_argument("--enough", type=float, default=ENOUGH, help="seconds of a case, for which there are more rounds")
+    options.add_argument(
+        "--enough", type=float, default=ENOUGH, help="seconds of a case, for which there are more rounds"
+    )
     asked = options.parse_args(words)
     configure(Compute(device="cpu"))
     cases = {

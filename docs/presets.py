@@ -48,10 +48,18 @@ Both count three runs: `--seed 0`, `1` and `2`.
 def page() -> str:
     names = presets.names(FOLDER)
     families = sorted({name.rpartition("-")[0] for name in names if name.endswith(("-paper", "-released"))})
-    grouped = {family: [name for name in names if name in {f"{family}-{kind}" for kind in KINDS}] for family in families}
+    grouped = {
+        family: [name for name in names if name in {f"{family}-{kind}" for kind in KINDS}] for family in families
+    }
     single = [name for name in names if not any(name in group for group in grouped.values())]
-    alone = {name: [name for name in (name, f"{name}-full") if name in single] for name in single if name.removesuffix("-full") == name}
-    tables = [compared(family, sorted(group, key=order)) for family, group in grouped.items()] + [compared(*group) for group in alone.items()]
+    alone = {
+        name: [name for name in (name, f"{name}-full") if name in single]
+        for name in single
+        if name.removesuffix("-full") == name
+    }
+    tables = [compared(family, sorted(group, key=order)) for family, group in grouped.items()] + [
+        compared(*group) for group in alone.items()
+    ]
     return "\n".join([INTRODUCTION, listed(names), base(), *tables, LIMITS])
 
 
@@ -63,7 +71,13 @@ def listed(names: list[str]) -> str:
     rows = []
     for name in names:
         layer = presets.read(presets.file(name, FOLDER))
-        rows.append([f"[{name}](../presets/{name}.yaml)", layer.about, ", ".join(f"[{part}](../presets/{part}.yaml)" for part in layer.extends)])
+        rows.append(
+            [
+                f"[{name}](../presets/{name}.yaml)",
+                layer.about,
+                ", ".join(f"[{part}](../presets/{part}.yaml)" for part in layer.extends),
+            ]
+        )
     return "## All of them\n\n" + table(["preset", "what it is", "stands on"], rows)
 
 
@@ -71,8 +85,9 @@ def base() -> str:
     layers = beneath()
     values, origins = presets.leaves(presets.composed(layers)), presets.origins(layers)
     rows = [[f"`{key}`", spelled(value), origins[key]] for key, value in values.items()]
-    return "## The base\n\nWhat a preset has unless it says otherwise: the layers recipes/base and methods/codline.\n\n" + table(
-        ["parameter", "value", "source"], rows
+    return (
+        "## The base\n\nWhat a preset has unless it says otherwise: the layers recipes/base and methods/codline.\n\n"
+        + table(["parameter", "value", "source"], rows)
     )
 
 
@@ -87,9 +102,17 @@ def compared(title: str, names: list[str]) -> str:
     values = [presets.leaves(presets.composed(layers)) for layers in lineages]
     origins = [presets.origins(layers) for layers in lineages]
     columns = [presets.leaves(ground), *values]
-    told = [key for key in dict.fromkeys(key for found in values for key in found) if differs(key, columns) or differs(key, origins)]
+    told = [
+        key
+        for key in dict.fromkeys(key for found in values for key in found)
+        if differs(key, columns) or differs(key, origins)
+    ]
     rows = [
-        [f"`{key}`", *(spelled(found[key]) if key in found else "" for found in columns), sourced([found.get(key, "") for found in origins])]
+        [
+            f"`{key}`",
+            *(spelled(found[key]) if key in found else "" for found in columns),
+            sourced([found.get(key, "") for found in origins]),
+        ]
         for key in sorted(told, key=lambda key: list(ground).index(key.partition(".")[0]))
     ]
     return f"## {title}\n\n" + table(["parameter", "base", *names, "source"], rows)

@@ -37,7 +37,9 @@ def campaign(
         dvc_lock.tidied()
 
 
-def changes(strategy: str | None, seed: int | None, cycles: int | None, overrides: dict[str, Any] | None) -> dict[str, Any]:
+def changes(
+    strategy: str | None, seed: int | None, cycles: int | None, overrides: dict[str, Any] | None
+) -> dict[str, Any]:
     """Named parameters and overrides as one set of dotted keys."""
     named = {"score.strategy.name": strategy, "seed": seed} | (params.chain(cycles) if cycles else {})
     return {key: value for key, value in named.items() if value is not None} | (overrides or {})

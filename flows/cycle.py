@@ -40,7 +40,9 @@ def ready(cycle: str) -> bool:
         raise UserError(f"cycle: found {cycle!r}{params.near(cycle, wiring.cycles)}")
     labeled = wiring.path("train", "labeled", cycle)
     if not labeled.exists():
-        raise UserError(f"cycle {cycle} needs {labeled}, which is not there yet: run the cycle before it, or the campaign")
+        raise UserError(
+            f"cycle {cycle} needs {labeled}, which is not there yet: run the cycle before it, or the campaign"
+        )
     return cycle in wiring.queries
 
 

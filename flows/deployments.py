@@ -22,5 +22,7 @@ def serve(ready: Callable[[], None]) -> None:
 
 def deployed(flow: Flow[..., Any]) -> RunnerDeployment:
     """By the name of its module: where `prefect deploy` has been, Prefect forgets to say in which folder a file would be."""
-    found = flow.to_deployment("local", description=flow.description, concurrency_limit=1, entrypoint_type=EntrypointType.MODULE_PATH)
+    found = flow.to_deployment(
+        "local", description=flow.description, concurrency_limit=1, entrypoint_type=EntrypointType.MODULE_PATH
+    )
     return cast(RunnerDeployment, found)  # Prefect types it for asynchronous callers too

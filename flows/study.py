@@ -97,15 +97,21 @@ def checked(plan: Plan) -> None:
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         paths[-1].write_text(point.params, encoding="utf-8")
     fork_server_client.up()
-    done = subprocess.run([sys.executable, "-m", "stages", *map(str, paths)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "stages", *map(str, paths)], capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise BY_EXIT_CODE.get(done.returncode, CodlineError)(f"study {plan.study.name}: {last_words(done.stderr) or 'its params could not be checked'}")
+        raise BY_EXIT_CODE.get(done.returncode, CodlineError)(
+            f"study {plan.study.name}: {last_words(done.stderr) or 'its params could not be checked'}"
+        )
     state_directory.note("checked", f"study-{plan.study.name}", facts)
 
 
 def last_words(said: str) -> str:
     """The one sentence of a process that refused."""
-    return next((line.removeprefix("codline: ") for line in reversed(said.splitlines()) if line.startswith("codline: ")), "")
+    return next(
+        (line.removeprefix("codline: ") for line in reversed(said.splitlines()) if line.startswith("codline: ")), ""
+    )
 
 
 @flow(name="study", flow_run_name="{name}", persist_result=False)
@@ -118,7 +124,9 @@ def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) 
         summarise(plan, drawing=True)
     if failures:
         rest = f"; {len(failures) - 1} more points failed" if len(failures) > 1 else ""
-        raise type(failures[0])(f"{failures[0]}{rest}; {len(plan.points) - len(failures)} of {len(plan.points)} points are done, run it again to go on")
+        raise type(failures[0])(
+            f"{failures[0]}{rest}; {len(plan.points) - len(failures)} of {len(plan.points)} points are done, run it again to go on"
+        )
 
 
 @contextlib.contextmanager
@@ -146,7 +154,9 @@ def work(plan: Plan, jobs: int) -> list[CodlineError]:
     failures, cache, fresh = [], worktrees.cache(), True
     try:
         while waiting or running:
-            while len(running) < jobs and (point := next((point for point in waiting if alone(plan, point, running)), None)):
+            while len(running) < jobs and (
+                point := next((point for point in waiting if alone(plan, point, running)), None)
+            ):
                 waiting.remove(point)
                 worktrees.made(plan.tree(point), plan.commit, point.params, cache)
                 running[point.name] = point
@@ -170,7 +180,11 @@ def work(plan: Plan, jobs: int) -> list[CodlineError]:
 def alone(plan: Plan, point: Point, running: dict[str, Point]) -> bool:
     """Is no running point about to make what this one needs, too? Then it waits, and DVC's run cache has it for the asking."""
     mine = plan.shared[point.name]
-    return all(plan.shared[name].get(stage) != key or has(plan.tree(other), stage) for name, other in running.items() for stage, key in mine.items())
+    return all(
+        plan.shared[name].get(stage) != key or has(plan.tree(other), stage)
+        for name, other in running.items()
+        for stage, key in mine.items()
+    )
 
 
 def has(tree: Path, stage: str) -> bool:
@@ -216,23 +230,45 @@ def run(plan: Plan, point: Point) -> None:
         finally:
             _processes.discard(process)
     if code:
-        sentence = last_words(log.read_text(encoding="utf-8", errors="replace")) or f"it was killed or broke off ({code}); see {log}"
+        sentence = (
+            last_words(log.read_text(encoding="utf-8", errors="replace"))
+            or f"it was killed or broke off ({code}); see {log}"
+        )
         raise BY_EXIT_CODE.get(code, InfrastructureError if code < 0 else CodlineError)(f"{point.title}: {sentence}")
-    if settings.get("CODLINE_TRACKING") != "off":  # a campaign that DVC's run cache had in store ran no stage that would have told MLflow
-        subprocess.run([sys.executable, "-m", "codline.tracking", "sync"], cwd=plan.tree(point), env=settings, capture_output=True, check=False)
-    facts = {"digest": plan.digest(point), "arm": point.arm, "seed": point.seed, "curve": curve(plan.tree(point)), "seconds": time.monotonic() - began}
+    if (
+        settings.get("CODLINE_TRACKING") != "off"
+    ):  # a campaign that DVC's run cache had in store ran no stage that would have told MLflow
+        subprocess.run(
+            [sys.executable, "-m", "codline.tracking", "sync"],
+            cwd=plan.tree(point),
+            env=settings,
+            capture_output=True,
+            check=False,
+        )
+    facts = {
+        "digest": plan.digest(point),
+        "arm": point.arm,
+        "seed": point.seed,
+        "curve": curve(plan.tree(point)),
+        "seconds": time.monotonic() - began,
+    }
     write_json(plan.folder / f"{point.name}.json", facts)
 
 
 def curve(tree: Path) -> list[dict[str, Any]]:
     wiring = Wiring(tree)
     metrics = {cycle: read_json(wiring.path("evaluate", "metrics", cycle)) for cycle in wiring.cycles}
-    return [{"cycle": cycle} | {key: found[key] for key in ("labels", "accuracy", "loss", "mean_iou") if key in found} for cycle, found in metrics.items()]
+    return [
+        {"cycle": cycle} | {key: found[key] for key in ("labels", "accuracy", "loss", "mean_iou") if key in found}
+        for cycle, found in metrics.items()
+    ]
 
 
 def environment(plan: Plan, point: Point) -> dict[str, str]:
     """A point has its own scratch, and the project's warm process, Prefect server, MLflow and turn at it."""
-    own = {key: value for key, value in os.environ.items() if key != "CODLINE_SCRATCH"} | fork_server_client.found_from(plan.tree(point))
+    own = {key: value for key, value in os.environ.items() if key != "CODLINE_SCRATCH"} | fork_server_client.found_from(
+        plan.tree(point)
+    )
     device = (YAML(typ="safe", pure=True).load(point.params).get("compute") or {}).get("device")
     limit = {"CODLINE_SLOTS": "off"} if device == "cpu" or prefect_runs.gpus() == 0 else {}
     tags = {f"codline.study.{plan.study.name}": point.arm, "codline.seed": str(point.seed)}
@@ -258,7 +294,11 @@ def store() -> str:
 
 def tracked() -> None:
     """Make MLflow's database here, not in the first point's worktree: its files go beside it."""
-    if os.environ.get("CODLINE_TRACKING") != "off" and not os.environ.get("MLFLOW_TRACKING_URI") and not Path("mlflow.db").exists():
+    if (
+        os.environ.get("CODLINE_TRACKING") != "off"
+        and not os.environ.get("MLFLOW_TRACKING_URI")
+        and not Path("mlflow.db").exists()
+    ):
         subprocess.run([sys.executable, "-m", "codline.tracking", "init"], capture_output=True, check=False)
 
 
@@ -266,13 +306,25 @@ def summarise(plan: Plan, drawing: bool = False) -> None:
     """Write points.json, and have the statistics made of it: flows do no arithmetic."""
     arms = [{"arm": arm, "overrides": own} for arm, own in plan.study.varied.items()]
     records = [(plan.record(point), point) for point in plan.points]
-    points = [{key: record[key] for key in ("arm", "seed", "curve", "seconds")} | {"params": point.params} for record, point in records if record]
-    facts = {"study": plan.study.name, "title": plan.study.title, "commit": plan.commit, "reference": plan.study.compared, "seeds": plan.study.seeds}
+    points = [
+        {key: record[key] for key in ("arm", "seed", "curve", "seconds")} | {"params": point.params}
+        for record, point in records
+        if record
+    ]
+    facts = {
+        "study": plan.study.name,
+        "title": plan.study.title,
+        "commit": plan.commit,
+        "reference": plan.study.compared,
+        "seeds": plan.study.seeds,
+    }
     write_json(plan.folder / "points.json", facts | {"arms": arms, "points": points})
     words = [sys.executable, "-m", "codline.report.study_figure", str(plan.folder), *(["--draw"] if drawing else [])]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CodlineError(f"study {plan.study.name}: its results could not be summarised: {last_words(done.stderr) or done.stderr.strip()[-200:]}")
+        raise CodlineError(
+            f"study {plan.study.name}: its results could not be summarised: {last_words(done.stderr) or done.stderr.strip()[-200:]}"
+        )
 
 
 def usable(jobs: int | None) -> int:

@@ -91,7 +91,9 @@ def follow(full: str, over: threading.Event) -> None:
         with contextlib.suppress(Exception):  # a page that cannot be drawn must not stop the work
             if artifact is None:
                 name = f"{full}: {note['total']} {note['unit']}"
-                artifact = cast(UUID, create_progress_artifact(share, key=full.replace("@", "-"), description=name))  # typed for asynchronous callers too
+                artifact = cast(
+                    UUID, create_progress_artifact(share, key=full.replace("@", "-"), description=name)
+                )  # typed for asynchronous callers too
             else:
                 update_progress_artifact(artifact, share)
             shown = share

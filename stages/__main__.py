@@ -23,7 +23,9 @@ def check(path: Path) -> None:
     params.seed(raw)
     params.section(raw, "compute", params.Compute)
     queries = len(params.cycles(raw)) - 1
-    sections: dict[str, Any] = {name: params.section(raw, name, importlib.import_module(f"stages.{name}").Params) for name in STAGES}
+    sections: dict[str, Any] = {
+        name: params.section(raw, name, importlib.import_module(f"stages.{name}").Params) for name in STAGES
+    }
     train, strategy = sections["train"], sections["score"].strategy
     for name in strategy.needs(first_cycle=True) | strategy.needs(first_cycle=False):
         auxiliary_networks.available(name, isinstance(train.objective, Ema), train.snapshots)
@@ -38,21 +40,29 @@ def check(path: Path) -> None:
     simulated(strategy, sections["annotate"].annotator)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if start == "all" and queries and sections["annotate"].annotator.knows_truth:
-        raise UserError("params.yaml: prepare.start: found 'all', which leaves nothing to ask for; expected one cycle, which asks for nothing")
+        raise UserError(
+            "params.yaml: prepare.start: found 'all', which leaves nothing to ask for; expected one cycle, which asks for nothing"
+        )
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
-        raise UserError(f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool")
+        raise UserError(
+            f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%} ask for more than the whole pool"
+        )
 
 
 def whole(strategy: Strategy, picker: Picker) -> None:
     """A query that was chosen whole is not to be drawn from again."""
     if isinstance(strategy, Chooser) and not isinstance(picker, Top):
-        raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, but {params.tag(type(strategy))} chooses whole queries; expected top")
+        raise UserError(
+            f"params.yaml: select.pick.name: found {picker.name!r}, but {params.tag(type(strategy))} chooses whole queries; expected top"
+        )
 
 
 def simulated(strategy: Strategy, annotator: Annotator) -> None:
     """Who is told the answers has to be in a campaign where they are known."""
     if strategy.truth and not annotator.knows_truth:
-        found = f"found {params.tag(type(strategy))!r}, which is told the answers, but {annotator.name} do not know them"
+        found = (
+            f"found {params.tag(type(strategy))!r}, which is told the answers, but {annotator.name} do not know them"
+        )
         raise UserError(f"params.yaml: score.strategy.name: {found}; expected annotate.annotator {{name: simulated}}")
 
 

@@ -16,10 +16,15 @@ class Params(Section):
     annotator: AnyAnnotator
 
 
-def annotate(params: Params, *, seed: int, cycle: str, dataset: In, oracle: In, query: In, annotations: Out, cost: Out) -> None:
+def annotate(
+    params: Params, *, seed: int, cycle: str, dataset: In, oracle: In, query: In, annotations: Out, cost: Out
+) -> None:
     asked = ids_of(query, tables.QUERY)
     truth = looked_up(asked, oracle, tables.ORACLE) if params.annotator.knows_truth else np.empty(0, np.int32)
-    answers = params.annotator.answer(Question(cycle, asked, truth, dataset_info.opened(dataset).classes), random_streams.stream(seed, "annotator", cycle))
+    answers = params.annotator.answer(
+        Question(cycle, asked, truth, dataset_info.opened(dataset).classes),
+        random_streams.stream(seed, "annotator", cycle),
+    )
     columns = [asked, answers.labels, [params.annotator.name] * len(asked)]
     tables.write(tables.made(columns, tables.ANNOTATIONS), tables.ANNOTATIONS, annotations)
     write_json(cost, {"asked": len(asked), "answered": len(answers.labels), "wrong": answers.wrong})

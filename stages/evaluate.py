@@ -24,7 +24,18 @@ class Params(Section):
     calibration_bins: PositiveInt
 
 
-def evaluate(params: Params, *, compute: Compute, cycle: str, images: In, dataset: In, test: In, model: In, metrics: Out, predictions: Out) -> None:
+def evaluate(
+    params: Params,
+    *,
+    compute: Compute,
+    cycle: str,
+    images: In,
+    dataset: In,
+    test: In,
+    model: In,
+    metrics: Out,
+    predictions: Out,
+) -> None:
     device = configure(compute)
     facts = dataset_info.opened(dataset)
     network, card = model_file.load_network(model, classes=len(facts.classes), shape=facts.shape)

@@ -27,7 +27,11 @@ def merge(params: Params, *, cycle: str, dataset: In, pool: In, previous: In, an
     refuse(annotations, np.setdiff1d(ids, ids_of(pool, tables.POOL)), f"is not in {pool}")
     numbers = np.array([highest(one) for one in labels], np.int64)
     outside = (numbers < 0) | (numbers >= len(classes))
-    refuse(annotations, ids[outside], f"has label {numbers[outside][0] if outside.any() else ''}, expected 0 to {len(classes) - 1}")
+    refuse(
+        annotations,
+        ids[outside],
+        f"has label {numbers[outside][0] if outside.any() else ''}, expected 0 to {len(classes) - 1}",
+    )
     fresh = tables.made([ids, labels, [cycle] * len(ids)], tables.LABELED)
     both = pa.concat_tables([old.cast(fresh.schema), fresh]).sort_by("id")
     tables.write(both, tables.LABELED, labeled)

@@ -23,14 +23,18 @@ def report(params: Params, *, cycles: list[str], images: In, dataset: In, pool: 
     facts, store = dataset_info.opened(dataset), image_store.opened(images)
     done = [finished(campaign / name, facts.classes) for name in cycles if (campaign / name / "metrics.json").exists()]
     if not done:
-        raise DataError(f"{campaign}: found no metrics.json of any cycle, expected at least {campaign / cycles[0] / 'metrics.json'}; run dvc repro")
+        raise DataError(
+            f"{campaign}: found no metrics.json of any cycle, expected at least {campaign / cycles[0] / 'metrics.json'}; run dvc repro"
+        )
     confusion = page.counts(done[-1].metrics, campaign / done[-1].name / "predictions.csv", facts.classes)
     story = page.Campaign(done, cycles, facts.classes, facts.shape, tables.count(pool, tables.POOL), confusion)
     figures = page.figures(story)
     drawings = {name: charts.svg(figure) for name, figure in figures.items()}
     for_phones = {f"{name}-narrow": charts.svg(figure) for name, figure in page.figures(story, charts.NARROW).items()}
     shown = {
-        cycle.name: query_images.shown(cycle.query.ids[: params.gallery], store.take, facts, *(campaign / cycle.name / name for name in SHOWN))
+        cycle.name: query_images.shown(
+            cycle.query.ids[: params.gallery], store.take, facts, *(campaign / cycle.name / name for name in SHOWN)
+        )
         for cycle in done
         if cycle.query
     }
@@ -41,8 +45,13 @@ def report(params: Params, *, cycles: list[str], images: In, dataset: In, pool: 
             write_text(part / f"{name}.svg", drawings[name])
         for cycle in done:
             if cycle.query:
-                write(part / "gallery" / f"{cycle.name}.png", gallery.sheet(shown[cycle.name], cycle.query.captions[: params.gallery]))
-        tables.write_csv(pa.Table.from_pylist([cycle.row for cycle in done], schema=tables.CURVE), tables.CURVE, part / "curve.csv")
+                write(
+                    part / "gallery" / f"{cycle.name}.png",
+                    gallery.sheet(shown[cycle.name], cycle.query.captions[: params.gallery]),
+                )
+        tables.write_csv(
+            pa.Table.from_pylist([cycle.row for cycle in done], schema=tables.CURVE), tables.CURVE, part / "curve.csv"
+        )
         write_text(part / "index.html", page.render(story, drawings | for_phones, shown))
 
 
@@ -50,12 +59,23 @@ def finished(folder: Path, classes: list[str]) -> page.Cycle:
     """A cycle that was evaluated; it may not have asked anything, and the truth may not be known."""
     metrics = page.opened(folder / "metrics.json", page.Metrics)
     if list(metrics.per_class_accuracy) != classes:
-        raise DataError(f"{folder / 'metrics.json'}: found classes {', '.join(metrics.per_class_accuracy)}, expected {', '.join(classes)}")
+        raise DataError(
+            f"{folder / 'metrics.json'}: found classes {', '.join(metrics.per_class_accuracy)}, expected {', '.join(classes)}"
+        )
     known = (folder / "diagnostics.json").exists() and "mean_loss" in read_json(folder / "diagnostics.json")
     diagnostics = page.opened(folder / "diagnostics.json", page.Diagnostics) if known else None
     training = tables.read_csv(folder / "training.csv", tables.TRAINING)
-    losses = {"task loss": training["task_loss"].to_numpy(), "unsupervised loss": training["unsupervised_loss"].to_numpy()}
-    return page.Cycle(folder.name, metrics, diagnostics, losses, asked(folder, classes) if (folder / "query.parquet").exists() else None)
+    losses = {
+        "task loss": training["task_loss"].to_numpy(),
+        "unsupervised loss": training["unsupervised_loss"].to_numpy(),
+    }
+    return page.Cycle(
+        folder.name,
+        metrics,
+        diagnostics,
+        losses,
+        asked(folder, classes) if (folder / "query.parquet").exists() else None,
+    )
 
 
 def asked(folder: Path, classes: list[str]) -> page.Query:

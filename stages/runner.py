@@ -19,7 +19,11 @@ from codline.runtime import process_lifetime, state_directory
 In = Annotated[Path, "in"]
 Out = Annotated[Path, "out"]
 STAGES = ("prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
-TRACKED = {"train", "evaluate", "report"}  # with these MLflow is told what the others left, too: a follower costs two seconds of a core
+TRACKED = {
+    "train",
+    "evaluate",
+    "report",
+}  # with these MLflow is told what the others left, too: a follower costs two seconds of a core
 PATIENCE = 60  # seconds that a finished stage waits for MLflow
 
 
@@ -49,7 +53,9 @@ def run(stage: Callable[..., None]) -> None:
 
 
 def command_line(stage: Callable[..., None]) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(prog=f"python -m stages.{stage.__name__}", description=inspect.getmodule(stage).__doc__)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m stages.{stage.__name__}", description=inspect.getmodule(stage).__doc__
+    )
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     for name, kind in hints(stage).items():
         if kind in (In, Out):

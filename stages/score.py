@@ -22,10 +22,16 @@ from stages.runner import In, Out, run
 
 class Params(Section):
     strategy: AnyStrategy
-    truth: Literal["pool", "oracle"]  # of the tables in data/, the one that strategies may look answers up in: the pool has none
+    truth: Literal[
+        "pool", "oracle"
+    ]  # of the tables in data/, the one that strategies may look answers up in: the pool has none
     batch_size: PositiveInt
-    subset: Amount | None = None  # of the unlabelled images, so many, drawn at random, can be asked for; all if left out
-    previous: Literal["kept", "recomputed"] = "kept"  # the last cycle's outputs: from its file (dense: every eighth pixel), or by another pass
+    subset: Amount | None = (
+        None  # of the unlabelled images, so many, drawn at random, can be asked for; all if left out
+    )
+    previous: Literal["kept", "recomputed"] = (
+        "kept"  # the last cycle's outputs: from its file (dense: every eighth pixel), or by another pass
+    )
     augment: Augment | None = None  # a random view of each image, the same for both models
 
     @field_validator("truth")
@@ -76,25 +82,38 @@ def score(
     untrained = partial(card.spec.drawn, classes, shape, random_streams.derive(seed, "independent"))
     needs = strategy.needs(first_cycle) - ({"previous"} if kept is not None else set())
     left = auxiliary_networks.read(companions)
-    others = scorers.networks(needs, left, lambda: model_file.load_network(earlier, classes=classes, shape=shape)[0], untrained)
+    others = scorers.networks(
+        needs, left, lambda: model_file.load_network(earlier, classes=classes, shape=shape)[0], untrained
+    )
     predictor = auxiliary_networks.predictor(left).to(device) if strategy.predicted else None
     ids = unlabeled(pool, labeled)
     chosen = scorers.subset(ids, params.subset, random_streams.stream(seed, "subset", cycle))
-    sight = scorers.Sight(image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device), params.batch_size)
+    sight = scorers.Sight(
+        image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device), params.batch_size
+    )
     answers = scorers.truth(strategy, truth, chosen, thin=kept is not None)
-    beside = scorers.Beside(chosen, tuple(others), kept, first_cycle, random_streams.stream(seed, "selection", cycle), predictor, answers)
+    beside = scorers.Beside(
+        chosen, tuple(others), kept, first_cycle, random_streams.stream(seed, "selection", cycle), predictor, answers
+    )
     if isinstance(strategy, Chooser):
         known = tables.read(labeled, tables.LABELED)
         asked = min(amount(budget, tables.count(pool, tables.POOL)), len(chosen))
         bench = scorers.bench(sight, random_streams.derive(seed, "strategy", cycle), f"score@{cycle}")
-        scorer: scorers.Scorer = scorers.Gatherer(strategy, beside, asked, known["id"].to_numpy(), known["label"].to_numpy(), sight, network, bench)
+        scorer: scorers.Scorer = scorers.Gatherer(
+            strategy, beside, asked, known["id"].to_numpy(), known["label"].to_numpy(), sight, network, bench
+        )
     else:
         scorer = scorers.Scorer(strategy, beside)
     dropouts = scorers.dropouts(*strategy.stochastic(), network, shape, random_streams.derive(seed, "dropout", cycle))
-    wanted = inference.Wanted(thin=kept is not None, features=isinstance(strategy, Chooser), dropouts=dropouts, predictor=predictor)
+    wanted = inference.Wanted(
+        thin=kept is not None, features=isinstance(strategy, Chooser), dropouts=dropouts, predictor=predictor
+    )
     view = scorers.view(params.augment, random_streams.derive(seed, "view", cycle))
     networks = [each.to(device) for each in (network, *others.values())]
-    with bar(f"score@{cycle}", "images", len(chosen)) as advance, output_store.writing(outputs, facts.outputs, cycle) as keep:
+    with (
+        bar(f"score@{cycle}", "images", len(chosen)) as advance,
+        output_store.writing(outputs, facts.outputs, cycle) as keep,
+    ):
         for done, one in enumerate(sight.passes(networks, chosen if kept is None else ids, wanted, view), 1):
             keep(one.ids, one.logits[0])
             scorer.see(one)

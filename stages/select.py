@@ -22,13 +22,19 @@ class Params(Section):
     pick: AnyPicker = Top()
 
 
-def select(params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outputs: In, scores: In, query: Out) -> None:
+def select(
+    params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outputs: In, scores: In, query: Out
+) -> None:
     budget, count = amount(params.budget, tables.count(pool, tables.POOL)), tables.count(scores, tables.SCORES)
     if budget > count:
-        raise UserError(f"params.yaml: select.budget: found {budget} images, but only {count} of the pool are unlabelled")
+        raise UserError(
+            f"params.yaml: select.budget: found {budget} images, but only {count} of the pool are unlabelled"
+        )
     facts, picker = dataset_info.opened(dataset), params.pick
     if facts.task == "segmentation" and picker.looks_at_classes:
-        raise UserError(f"params.yaml: select.pick.name: found {picker.name!r}, which is not defined for segmentation: an image has no one class")
+        raise UserError(
+            f"params.yaml: select.pick.name: found {picker.name!r}, which is not defined for segmentation: an image has no one class"
+        )
     said = output_store.opened(outputs, facts.outputs)  # reads nothing yet
     least = min((float(wanted.min()) for _, wanted in scored(scores)), default=0.0) if picker.looks_at_least else 0.0
     classes = partial(predicted, said.take) if picker.looks_at_classes else lambda _: np.empty(0, np.int64)
@@ -44,7 +50,9 @@ def scored(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for batch in tables.stretches(path, tables.SCORES):
         ids = batch["id"].to_numpy()
         if (np.diff(ids, prepend=last) <= 0).any():
-            raise DataError(f"{path}: id {int(ids[np.diff(ids, prepend=last) <= 0][0])} comes after a larger one or twice, expected ids in their order")
+            raise DataError(
+                f"{path}: id {int(ids[np.diff(ids, prepend=last) <= 0][0])} comes after a larger one or twice, expected ids in their order"
+            )
         last, wanted = ids[-1], batch["score"].to_numpy()
         if np.isnan(wanted).any():
             raise DataError(f"{path}: id {int(ids[np.isnan(wanted)][0])} has no score (NaN)")

@@ -50,12 +50,20 @@ def train(
     network, before = model_file.load_network(previous, classes=len(facts.classes), shape=facts.shape)
     beside = Beside(
         previous=copy.deepcopy(network) if before.cycle != "init" else None,
-        independent=partial(before.spec.drawn, before.classes, before.shape, random_streams.derive(seed, "independent")),
+        independent=partial(
+            before.spec.drawn, before.classes, before.shape, random_streams.derive(seed, "independent")
+        ),
         kept=auxiliary_networks.of_objective(auxiliary_networks.read(kept)),
     )
     if params.start_from == "fresh":
         network = before.spec.initial(before.classes, before.shape, random_streams.derive(seed, "init"))
-    saved = checkpoints.Checkpoint([dataset, pool, labeled, previous, kept], params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
+    saved = checkpoints.Checkpoint(
+        [dataset, pool, labeled, previous, kept],
+        params=params.model_dump(),
+        seed=seed,
+        cycle=cycle,
+        compute=compute.model_dump(),
+    )
 
     with bar(f"train@{cycle}", "epochs", params.epochs) as advance:
 
@@ -66,9 +74,19 @@ def train(
         resume = saved.read()
         if resume:
             advance(resume.epoch, curve=resume.curve)
-        done = fit(network, examples, params, seed=random_streams.derive(seed, "training", cycle), resume=resume, on_epoch=on_epoch, beside=beside)
+        done = fit(
+            network,
+            examples,
+            params,
+            seed=random_streams.derive(seed, "training", cycle),
+            resume=resume,
+            on_epoch=on_epoch,
+            beside=beside,
+        )
 
-    model_file.save_network(model, network, model_file.Card(before.model, before.classes, before.shape, cycle, len(known)))
+    model_file.save_network(
+        model, network, model_file.Card(before.model, before.classes, before.shape, cycle, len(known))
+    )
     auxiliary_networks.write(companions, cycle, done.tensors)
     tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, curve)
     saved.discard()

@@ -6,7 +6,9 @@ from pathlib import Path
 from tests.workspace import REPOSITORY
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted((REPOSITORY / "docs").rglob("*.md"))
+DOCUMENTS = [REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (REPOSITORY / "docs").rglob("*.md")
+)
 
 
 def blocks(language: str) -> list[str]:

@@ -20,14 +20,31 @@ CHOSEN_BY = {
 }
 
 
-SMALL = {"steps": 3, "width": 2, "batch_size": 4, "latent": 4, "hidden": 4}  # of what trains a network of its own, so that it takes no time
+SMALL = {
+    "steps": 3,
+    "width": 2,
+    "batch_size": 4,
+    "latent": 4,
+    "hidden": 4,
+}  # of what trains a network of its own, so that it takes no time
 
 
 # of members with a required parameter: what is tested
 EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "scikit_activeml": [
         {"query": query}
-        for query in ("Badge", "Clue", "CoreSet", "DiscriminativeAL", "Falcun", "MaxHerding", "ProbCover", "Quire", "RandomSampling", "UncertaintySampling")
+        for query in (
+            "Badge",
+            "Clue",
+            "CoreSet",
+            "DiscriminativeAL",
+            "Falcun",
+            "MaxHerding",
+            "ProbCover",
+            "Quire",
+            "RandomSampling",
+            "UncertaintySampling",
+        )
     ]
 }
 PACKAGES = {"baal": "baal"}  # of members that run only where these are installed, and are not in the extra dev
@@ -48,11 +65,19 @@ def examples(kind: type[BaseModel]) -> list[dict[str, Any]]:
 def as_parameter(member: Any) -> Any:
     """As a parameter of a test, skipped where its package is not installed."""
     package = PACKAGES.get(member.name, "codline")
-    return pytest.param(member, id=spelled(member), marks=pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed"))
+    return pytest.param(
+        member,
+        id=spelled(member),
+        marks=pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed"),
+    )
 
 
 def choices(kind: type[BaseModel]) -> list[dict[str, Any]]:
-    options = {name: get_args(field.annotation) for name, field in kind.model_fields.items() if get_origin(field.annotation) is Literal}
+    options = {
+        name: get_args(field.annotation)
+        for name, field in kind.model_fields.items()
+        if get_origin(field.annotation) is Literal
+    }
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
 
 

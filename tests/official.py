@@ -48,10 +48,26 @@ def opcodes(value: Any, numbers: Iterator[int]) -> Iterator[bytes]:
         case int():
             yield number(value)
         case np.ndarray():
-            yield b"cnumpy.core.multiarray\n_reconstruct\n" + numbered(numbers) + b"cnumpy\nndarray\n" + numbered(numbers)
-            yield b"K\x00\x85U\x01b\x87R" + numbered(numbers) + b"(K\x01" + number(value.shape[0]) + number(value.shape[1]) + b"\x86"
+            yield (
+                b"cnumpy.core.multiarray\n_reconstruct\n" + numbered(numbers) + b"cnumpy\nndarray\n" + numbered(numbers)
+            )
+            yield (
+                b"K\x00\x85U\x01b\x87R"
+                + numbered(numbers)
+                + b"(K\x01"
+                + number(value.shape[0])
+                + number(value.shape[1])
+                + b"\x86"
+            )
             yield b"cnumpy\ndtype\n" + numbered(numbers) + b"U\x02u1K\x00K\x01\x87R" + numbered(numbers)
-            yield b"(K\x03U\x01|NNN" + 2 * (b"J" + struct.pack("<i", -1)) + b"K\x00tb\x89T" + struct.pack("<i", value.size) + value.tobytes() + b"tb"
+            yield (
+                b"(K\x03U\x01|NNN"
+                + 2 * (b"J" + struct.pack("<i", -1))
+                + b"K\x00tb\x89T"
+                + struct.pack("<i", value.size)
+                + value.tobytes()
+                + b"tb"
+            )
 
 
 def numbered(numbers: Iterator[int]) -> bytes:
@@ -73,7 +89,12 @@ def labelled(classes: int, each: int) -> np.ndarray:
 
 def batch(rng: np.random.Generator, classes: int, each: int, key: str) -> dict[str, Any]:
     labels = labelled(classes, each)
-    return {"batch_label": "a batch", key: labels.tolist(), "data": pixels(rng, len(labels), 3072), "filenames": [f"{i}.png" for i in range(len(labels))]}
+    return {
+        "batch_label": "a batch",
+        key: labels.tolist(),
+        "data": pixels(rng, len(labels), 3072),
+        "filenames": [f"{i}.png" for i in range(len(labels))],
+    }
 
 
 def cifar(folder: Path, patch: pytest.MonkeyPatch, rng: np.random.Generator, kind: Any, classes: int, key: str) -> None:
@@ -105,7 +126,13 @@ def svhn(folder: Path, patch: pytest.MonkeyPatch, rng: np.random.Generator) -> N
         url, name, _ = table[split]
         labels = labelled(10, each)
         (folder / "svhn").mkdir(exist_ok=True)
-        scipy.io.savemat(folder / "svhn" / name, {"X": pixels(rng, 32, 32, 3, len(labels)), "y": np.where(labels == 0, 10, labels).astype(np.uint8)[:, None]})
+        scipy.io.savemat(
+            folder / "svhn" / name,
+            {
+                "X": pixels(rng, 32, 32, 3, len(labels)),
+                "y": np.where(labels == 0, 10, labels).astype(np.uint8)[:, None],
+            },
+        )
         table[split] = [url, name, downloads.checksum(folder / "svhn" / name)]
     patch.setattr(datasets.SVHN, "split_list", table)
 
@@ -126,10 +153,15 @@ def idx(array: np.ndarray) -> bytes:
 
 def caltech(folder: Path, patch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     """A zip with a tar of JPEG files in many sizes, some of them grey, beside annotations that nobody reads."""
-    tree = {"101_ObjectCategories/BACKGROUND_Google/tmp": b"", "101_ObjectCategories/BACKGROUND_Google/image_0001.jpg": jpeg(rng, 50, 60)}
+    tree = {
+        "101_ObjectCategories/BACKGROUND_Google/tmp": b"",
+        "101_ObjectCategories/BACKGROUND_Google/image_0001.jpg": jpeg(rng, 50, 60),
+    }
     for kind in range(101):
         for picture in range(TRAIN + TEST):
-            tree[f"101_ObjectCategories/kind_{kind:03d}/image_{picture + 1:04d}.jpg"] = jpeg(rng, 20 + kind % 7, 30 + picture, grey=kind == 5)
+            tree[f"101_ObjectCategories/kind_{kind:03d}/image_{picture + 1:04d}.jpg"] = jpeg(
+                rng, 20 + kind % 7, 30 + picture, grey=kind == 5
+            )
     (folder / "caltech101").mkdir()
     archive = folder / "caltech101" / "caltech-101.zip"
     archived(folder / "tree.tar.gz", tree)
@@ -158,7 +190,13 @@ def md5(content: bytes) -> str:
     return hashlib.md5(content).hexdigest()
 
 
-WRITERS = {"cifar10": cifar10, "cifar100": cifar100, "svhn": svhn, "fashion_mnist": fashion_mnist, "caltech101": caltech}
+WRITERS = {
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "svhn": svhn,
+    "fashion_mnist": fashion_mnist,
+    "caltech101": caltech,
+}
 SMALL = {
     "cifar10": {"validation": 20},
     "cifar100": {"validation": 40},

@@ -24,7 +24,12 @@ TINY = SMALL | {"train.epochs": 2} | params.chain(2)
 class Project:
     def __init__(self, root: Path, **environment: str) -> None:
         self.root = root
-        ours = {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(root), "COLUMNS": "160", "TERM": "dumb"}
+        ours = {
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(root),
+            "COLUMNS": "160",
+            "TERM": "dumb",
+        }
         not_ours = ("CODLINE_WARM", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run under make
         plain = {key: value for key, value in os.environ.items() if key not in not_ours}
         self.environment = plain | ours | environment
@@ -33,7 +38,14 @@ class Project:
         """In a session of its own, so that a test can look for what it leaves behind; what it says is in said.txt."""
         with (self.root.parent / "said.txt").open("w") as said:
             return subprocess.Popen(
-                words, cwd=self.root, env=self.environment, text=True, start_new_session=True, stdout=said, stderr=said, preexec_fn=hears_ctrl_c
+                words,
+                cwd=self.root,
+                env=self.environment,
+                text=True,
+                start_new_session=True,
+                stdout=said,
+                stderr=said,
+                preexec_fn=hears_ctrl_c,
             )
 
     @property
@@ -42,7 +54,9 @@ class Project:
         return (self.root.parent / "said.txt").read_text()
 
     def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=self.root, env=self.environment, text=True, capture_output=True, timeout=timeout, check=False)
+        return subprocess.run(
+            words, cwd=self.root, env=self.environment, text=True, capture_output=True, timeout=timeout, check=False
+        )
 
     def must(self, *words: str, timeout: float = 280) -> str:
         done = self.run(*words, timeout=timeout)
@@ -58,7 +72,11 @@ class Project:
 
     def copied(self, root: Path) -> "Project":
         shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("campaign.lock"))
-        return Project(root, **{key: value for key, value in self.environment.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(root)})
+        return Project(
+            root,
+            **{key: value for key, value in self.environment.items() if key != "PYTHONPATH"}
+            | {"PYTHONPATH": str(root)},
+        )
 
 
 @contextlib.contextmanager
@@ -69,7 +87,9 @@ def warmed(door: Path) -> Iterator[dict[str, str]]:
         return
     settings = os.environ | {"PYTHONPATH": ""}
     with subprocess.Popen(
-        [sys.executable, "-m", "codline.runtime.fork_server", str(door), *fork_server_client.MODULES.split()], cwd=REPOSITORY, env=settings
+        [sys.executable, "-m", "codline.runtime.fork_server", str(door), *fork_server_client.MODULES.split()],
+        cwd=REPOSITORY,
+        env=settings,
     ) as process:
         try:
             yield {"CODLINE_WARM": str(door)}
@@ -84,7 +104,9 @@ def hears_ctrl_c() -> None:
 
 def cloned(root: Path, **environment: str) -> Project:
     """The repository's files as a fresh clone, with a small campaign in params.yaml and nothing made yet."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     for name in listed.splitlines():
         if (REPOSITORY / name).is_file() and name != "dvc.lock":
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +149,9 @@ def survivors(root: Path) -> list[str]:
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cwd").readlink() == root and "Z" not in (process / "stat").read_text().rpartition(")")[2].split()[0]:
+            if (process / "cwd").readlink() == root and "Z" not in (process / "stat").read_text().rpartition(")")[
+                2
+            ].split()[0]:
                 found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip())
         except OSError:
             continue

@@ -13,7 +13,9 @@ from benchmarks import harness, page, sampling_time
 from codline.strategies import AnyStrategy
 from tests.workspace import REPOSITORY
 
-NAMES = sorted(path.stem for path in (REPOSITORY / "benchmarks").glob("*.py") if "def main(" in path.read_text(encoding="utf-8"))
+NAMES = sorted(
+    path.stem for path in (REPOSITORY / "benchmarks").glob("*.py") if "def main(" in path.read_text(encoding="utf-8")
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,9 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[di
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "orchestration"])  # tests/flows/test_orchestration.py has a campaign for it
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name != "orchestration"]
+)  # tests/flows/test_orchestration.py has a campaign for it
 def test_every_benchmark_runs(name: str, figures: Any) -> None:
     assert figures(name)
 
@@ -41,7 +45,9 @@ def test_every_benchmark_runs(name: str, figures: Any) -> None:
 @pytest.mark.slow
 def test_the_time_table_has_every_strategy_of_ours_and_cod_is_its_measure(figures: Any) -> None:
     rows = {row["contender"]: row for row in figures("sampling_time")}
-    assert set(rows) == {kind.model_fields["name"].default for kind in get_args(get_args(AnyStrategy)[0])} - set(sampling_time.ABSENT)
+    assert set(rows) == {kind.model_fields["name"].default for kind in get_args(get_args(AnyStrategy)[0])} - set(
+        sampling_time.ABSENT
+    )
     assert rows["cod"]["ratio"] == 1
 
 
@@ -84,7 +90,9 @@ def test_the_round_of_warming_up_is_not_counted() -> None:
         now += took[name][runs[name]]
         runs[name] += 1
 
-    ours, theirs = harness.compared({"a case": {"ours": lambda: act("ours"), "theirs": lambda: act("theirs")}}, rounds=3, clock=lambda: now)
+    ours, theirs = harness.compared(
+        {"a case": {"ours": lambda: act("ours"), "theirs": lambda: act("theirs")}}, rounds=3, clock=lambda: now
+    )
     assert (ours.seconds, ours.ratio, ours.quickest) == (2, 1, 1)
     assert (theirs.seconds, theirs.ratio, theirs.quickest) == (4, 2, 3)
 
@@ -138,7 +146,9 @@ def test_the_page_shows_what_was_found_and_keeps_what_people_wrote() -> None:
         {"case": "a", "contender": "ours", "seconds": 1.0, "ratio": 1.0},
         {"case": "a", "contender": "theirs", "seconds": 2.5, "ratio": 2.5, "note": "one run"},
     ]
-    once = page.written(f"# Speed\n\n{page.BEGIN}\nold\n{page.END}\n\n## Past it\n", [{"title": "All", "figures": rows}])
+    once = page.written(
+        f"# Speed\n\n{page.BEGIN}\nold\n{page.END}\n\n## Past it\n", [{"title": "All", "figures": rows}]
+    )
     assert once.startswith("# Speed\n\n")
     assert once.endswith(f"{page.END}\n\n## Past it\n")
     assert "old" not in once
@@ -147,5 +157,9 @@ def test_the_page_shows_what_was_found_and_keeps_what_people_wrote() -> None:
 
 
 def test_make_bench_runs_every_benchmark() -> None:
-    line = next(line for line in (REPOSITORY / "Makefile").read_text(encoding="utf-8").splitlines() if line.startswith("BENCHMARKS"))
+    line = next(
+        line
+        for line in (REPOSITORY / "Makefile").read_text(encoding="utf-8").splitlines()
+        if line.startswith("BENCHMARKS")
+    )
     assert sorted(line.split()[2:]) == NAMES

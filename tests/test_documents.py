@@ -19,9 +19,15 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 
 def test_the_tree_names_every_file_of_ours_and_no_other() -> None:
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     parts = [Path(name).parts for name in listed.splitlines() if (REPOSITORY / name).is_file()]
-    there = {(p[0], p[1] + ("/" if len(p) > 2 else "")) for p in parts if p[0] in ("flows", "stages", "codline") and p[-1] != "__init__.py"}
+    there = {
+        (p[0], p[1] + ("/" if len(p) > 2 else ""))
+        for p in parts
+        if p[0] in ("flows", "stages", "codline") and p[-1] != "__init__.py"
+    }
     named, room = set(), ""
     for line in tree().splitlines():
         if line.startswith("  "):
@@ -58,13 +64,24 @@ def test_no_document_holds_a_place_still_to_be_filled() -> None:
 
 def test_the_numbers_of_readme_and_changelog_are_those_of_the_figure() -> None:
     data = json.loads((REPOSITORY / "docs/figures/digits.json").read_text(encoding="utf-8"))
-    accuracy = {name: 100 / data["test"] * np.array([run["correct"] for run in data["runs"] if run["strategy"] == name]) for name in ("cod", "random")}
+    accuracy = {
+        name: 100 / data["test"] * np.array([run["correct"] for run in data["runs"] if run["strategy"] == name])
+        for name in ("cod", "random")
+    }
     changelog = " ".join((REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").split())
     for name, found in accuracy.items():
-        cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(found.mean(0), found.std(0, ddof=1), strict=True)]
+        cells = [
+            f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(found.mean(0), found.std(0, ddof=1), strict=True)
+        ]
         assert f"| {name} | {' | '.join(cells)} |" in changelog
     ahead = accuracy["cod"].mean(1) - accuracy["random"].mean(1)
     better, worse = (ahead > 1e-9).sum(), (ahead < -1e-9).sum()
     summary = f"{ahead.mean():.1f} ± {ahead.std(ddof=1):.1f}"
-    assert f"cod is {summary} points ahead of random (better on {better} of the {len(ahead)} seeds, worse on {worse})" in " ".join(README.split())
-    assert f"cod is {summary} ahead of random, seed by seed: better on {better}, equal on {len(ahead) - better - worse}, worse on {worse}." in changelog
+    assert (
+        f"cod is {summary} points ahead of random (better on {better} of the {len(ahead)} seeds, worse on {worse})"
+        in " ".join(README.split())
+    )
+    assert (
+        f"cod is {summary} ahead of random, seed by seed: better on {better}, equal on {len(ahead) - better - worse}, worse on {worse}."
+        in changelog
+    )

@@ -38,7 +38,9 @@ def recorded_machine() -> str:
     if not (REPOSITORY / RECORD).exists():
         return f"no {RECORD}"
     script = "import json; from codline.doctor import facts; print(json.dumps(facts()))"  # apart: it pins torch's instructions
-    here = subprocess.run([BIN / "python", "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    here = subprocess.run(
+        [BIN / "python", "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     other = differences(json.loads((REPOSITORY / RECORD).read_text()), json.loads(here))
     return f"this machine differs from the recorded one in {', '.join(other)}" if other else ""
 
@@ -47,7 +49,9 @@ def recorded_machine() -> str:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """The demo exactly as a user has it, reproduced by bare DVC."""
     root = tmp_path_factory.mktemp("demo") / "codline"
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
     for name in listed.splitlines():
         if (REPOSITORY / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -74,14 +78,23 @@ def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(demo: Project,
     found, expected = hashes(demo.lock.decode()), hashes(committed.decode())
     promised = [path for path in expected if any(fnmatch(path, pattern) for pattern in SAME_BYTES_ON_EVERY_CPU)]
     assert {path: found[path] for path in promised} == {path: expected[path] for path in promised}
-    assert sorted(set(expected) - set(promised)) == sorted([*(f"cycles/c{i}/diagnostics.json" for i in range(1, 7)), "report"])
+    assert sorted(set(expected) - set(promised)) == sorted(
+        [*(f"cycles/c{i}/diagnostics.json" for i in range(1, 7)), "report"]
+    )
     if not cpu_differs(REPOSITORY / RECORD):
         assert demo.lock == committed
     wiring = Wiring(demo.root)
-    asked = {cycle: tables.read(wiring.path("select", "query", cycle), tables.QUERY)["id"].to_pylist() for cycle in wiring.queries}
+    asked = {
+        cycle: tables.read(wiring.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
+        for cycle in wiring.queries
+    }
     assert asked == json.loads(GOLDEN.read_text())["ids"]
-    measured = {cycle: json.loads(wiring.path("diagnose", "diagnostics", cycle).read_text()) for cycle in wiring.queries}
-    assert dict(numbers(measured)) == pytest.approx(dict(numbers(json.loads(DIAGNOSTICS.read_text()))), rel=1e-5, abs=1e-9)
+    measured = {
+        cycle: json.loads(wiring.path("diagnose", "diagnostics", cycle).read_text()) for cycle in wiring.queries
+    }
+    assert dict(numbers(measured)) == pytest.approx(
+        dict(numbers(json.loads(DIAGNOSTICS.read_text()))), rel=1e-5, abs=1e-9
+    )
 
 
 def numbers(value: Any, key: str = "") -> Iterator[tuple[str, float | None]]:

@@ -36,7 +36,9 @@ def arguments(stage: str, kind: Any) -> dict[str, str]:
 
 
 def listed(stage: str, *kinds: str) -> list[str]:
-    return [entry if isinstance(entry, str) else next(iter(entry)) for kind in kinds for entry in body(stage).get(kind, [])]
+    return [
+        entry if isinstance(entry, str) else next(iter(entry)) for kind in kinds for entry in body(stage).get(kind, [])
+    ]
 
 
 def is_code(path: str) -> bool:
@@ -44,7 +46,11 @@ def is_code(path: str) -> bool:
 
 
 def test_every_stage_of_dvc_yaml_is_a_file_and_the_reverse() -> None:
-    files = {path.stem for path in (REPOSITORY / "stages").glob("*.py") if path.stem not in ("__init__", "__main__", "runner")}
+    files = {
+        path.stem
+        for path in (REPOSITORY / "stages").glob("*.py")
+        if path.stem not in ("__init__", "__main__", "runner")
+    }
     assert set(WIRING.stages) == files == set(STAGES)
 
 
@@ -63,7 +69,9 @@ def test_every_command_runs_the_stage_as_a_module(stage: str) -> None:
 
 @each_stage
 def test_a_command_spells_every_argument_of_the_signature(stage: str) -> None:
-    wanted = {name.replace("_", "-") for name, hint in hints(function(stage)).items() if hint in (In, Out) or name == "cycle"}
+    wanted = {
+        name.replace("_", "-") for name, hint in hints(function(stage)).items() if hint in (In, Out) or name == "cycle"
+    }
     assert set(WIRING.arguments(stage)) == wanted
 
 
@@ -117,12 +125,18 @@ def code_of(stage: str) -> set[str]:
             needed.add(f"codline/{family}/${{{CHOSEN_BY[family]}.name}}.py")
         elif not (family and parts[2].removesuffix(".py") in registered(family)) and not is_docstring(path):
             needed.add(path)
-    return needed | {resource for resource in resources() if any(Path(resource).name in source(path) for path in needed if "$" not in path)}
+    return needed | {
+        resource
+        for resource in resources()
+        if any(Path(resource).name in source(path) for path in needed if "$" not in path)
+    }
 
 
 def resources() -> list[str]:
     """Files beside the code that are no code, such as templates; who uses one names it."""
-    found = [path.relative_to(REPOSITORY) for room in ROOMS for path in (REPOSITORY / room).rglob("*") if path.is_file()]
+    found = [
+        path.relative_to(REPOSITORY) for room in ROOMS for path in (REPOSITORY / room).rglob("*") if path.is_file()
+    ]
     return [str(path) for path in found if path.suffix != ".py" and "__pycache__" not in path.parts]
 
 
@@ -155,7 +169,9 @@ def files(module: str) -> Iterator[str]:
     if parts[0] in ROOMS:
         for depth in range(1, len(parts) + 1):
             stem = Path(*parts[:depth])
-            yield from (str(path) for path in (stem.with_suffix(".py"), stem / "__init__.py") if (REPOSITORY / path).is_file())
+            yield from (
+                str(path) for path in (stem.with_suffix(".py"), stem / "__init__.py") if (REPOSITORY / path).is_file()
+            )
 
 
 def registered(family: str) -> set[str]:
@@ -167,4 +183,6 @@ def registered(family: str) -> set[str]:
 
 def is_docstring(path: str) -> bool:
     tree = ast.parse(source(path))
-    return path.endswith("__init__.py") and all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in tree.body)
+    return path.endswith("__init__.py") and all(
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in tree.body
+    )

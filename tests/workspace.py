@@ -59,20 +59,32 @@ class Workspace:
 
     def outputs(self, stage: str, cycle: str | None = None) -> list[Path]:
         lists = self.wiring.stages[stage].get("do", self.wiring.stages[stage])
-        named = [entry if isinstance(entry, str) else next(iter(entry)) for kind in ("outs", "metrics", "plots") for entry in lists.get(kind, [])]
+        named = [
+            entry if isinstance(entry, str) else next(iter(entry))
+            for kind in ("outs", "metrics", "plots")
+            for entry in lists.get(kind, [])
+        ]
         return [self.root / name.replace("${key}", cycle or "") for name in named]
 
     def run(self, stage: str, cycle: str | None = None, **changes: Any) -> None:
         """Run a stage in this process, on the files that dvc.yaml names; `changes` replace single arguments."""
         spelled = self.wiring.arguments(stage, cycle)
-        arguments = {name.replace("-", "_"): value if name == "cycle" else Path(value) for name, value in spelled.items()}
+        arguments = {
+            name.replace("-", "_"): value if name == "cycle" else Path(value) for name, value in spelled.items()
+        }
         function(stage)(**resolved(function(stage), arguments | {"params": Path("params.yaml")} | changes))
 
     def command(self, stage: str, cycle: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a stage as DVC does."""
         words = [word for name, value in self.wiring.arguments(stage, cycle).items() for word in (f"--{name}", value)]
         settings = os.environ | {"PYTHONPATH": str(REPOSITORY), "CODLINE_TRACKING": "off"} | environment
-        return subprocess.run([sys.executable, "-m", f"stages.{stage}", *words], cwd=self.root, env=settings, capture_output=True, text=True)
+        return subprocess.run(
+            [sys.executable, "-m", f"stages.{stage}", *words],
+            cwd=self.root,
+            env=settings,
+            capture_output=True,
+            text=True,
+        )
 
 
 def function(stage: str) -> Callable[..., None]:

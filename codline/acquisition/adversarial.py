@@ -43,9 +43,17 @@ class Side:
 
     def batch(self, rows: np.ndarray, bench: LearnerContext) -> "Batch":
         images = bench.images(self.ids[rows])
-        state, label, rank = (None if values is None else torch.from_numpy(values[rows]).to(bench.device) for values in (self.states, self.labels, self.ranks))
+        state, label, rank = (
+            None if values is None else torch.from_numpy(values[rows]).to(bench.device)
+            for values in (self.states, self.labels, self.ranks)
+        )
         assert state is not None
-        return Batch(images, state.float(), None if label is None else label.long(), images.new_zeros(len(rows), 0) if rank is None else rank.float()[:, None])
+        return Batch(
+            images,
+            state.float(),
+            None if label is None else label.long(),
+            images.new_zeros(len(rows), 0) if rank is None else rank.float()[:, None],
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,9 @@ class Autoencoder(nn.Module):
         self.encoder = nn.Sequential(*(layer for layers in halvings for layer in layers), nn.Flatten())
         flat = widths[-1] * sizes[-1][0] * sizes[-1][1]
         self.mean, self.log_variance = nn.Linear(flat, latent), nn.Linear(flat, latent)
-        doublings = (doubling(*pair, *size) for pair, size in zip(pairwise(widths[::-1]), pairwise(sizes[-2::-1]), strict=True))
+        doublings = (
+            doubling(*pair, *size) for pair, size in zip(pairwise(widths[::-1]), pairwise(sizes[-2::-1]), strict=True)
+        )
         start = (widths[-1], *sizes[-2])
         self.decoder = nn.Sequential(
             nn.Linear(told, start[0] * start[1] * start[2]),
@@ -141,12 +151,17 @@ class Game:
         judge = [*self.players.discriminator.parameters()]
         mine = {id(parameter) for parameter in judge}
         rest = [parameter for parameter in self.players.parameters() if id(parameter) not in mine]
-        self.encoding, self.judging = (torch.optim.Adam(parameters, settings.learning_rate) for parameters in (rest, judge))
+        self.encoding, self.judging = (
+            torch.optim.Adam(parameters, settings.learning_rate) for parameters in (rest, judge)
+        )
 
     def play(self) -> np.ndarray:
         """Train, then say for every image of the pool what state it seems to be in, as a logit."""
         settings, advance = self.settings, self.bench.advance
-        schedules = [torch.optim.lr_scheduler.StepLR(each, max(1, settings.steps // 30), settings.decay) for each in (self.encoding, self.judging)]
+        schedules = [
+            torch.optim.lr_scheduler.StepLR(each, max(1, settings.steps // 30), settings.decay)
+            for each in (self.encoding, self.judging)
+        ]
         rows = [endless(len(side.ids), settings.batch_size, self.generator) for side in self.sides]
         self.players.train()
         for step in range(settings.steps):
@@ -169,11 +184,17 @@ class Game:
         noise = torch.randn(means.shape, generator=self.generator).to(means.device)
         codes = means + noise * (log_variances / 2).exp()
         again = players.autoencoder.decoder(torch.cat([codes[:, : players.heard], batch.ranks.sigmoid()], 1))
-        loss = settings.reconstruction * functional.mse_loss(again, batch.images) + settings.beta * divergence(means, log_variances)
+        loss = settings.reconstruction * functional.mse_loss(again, batch.images) + settings.beta * divergence(
+            means, log_variances
+        )
         verdicts = players.verdicts(means, batch)
-        loss = loss + settings.adversary * functional.binary_cross_entropy_with_logits(verdicts, torch.full_like(verdicts, self.aim))
+        loss = loss + settings.adversary * functional.binary_cross_entropy_with_logits(
+            verdicts, torch.full_like(verdicts, self.aim)
+        )
         if players.classifier is not None and batch.labels is not None:
-            loss = loss + settings.classification * functional.cross_entropy(players.classifier(codes[:, players.heard :]), batch.labels)
+            loss = loss + settings.classification * functional.cross_entropy(
+                players.classifier(codes[:, players.heard :]), batch.labels
+            )
         return loss
 
     def judge_loss(self, batches: list[Batch]) -> Tensor:
@@ -193,7 +214,9 @@ class Game:
             found.append(self.players.verdicts(self.players.autoencoder(batch.images)[0], batch).cpu().numpy())
         states = np.concatenate(found)
         if not np.isfinite(states).all():
-            raise TrainingError(f"the strategy's own training diverged; lower score.strategy.learning_rate (now {self.settings.learning_rate})")
+            raise TrainingError(
+                f"the strategy's own training diverged; lower score.strategy.learning_rate (now {self.settings.learning_rate})"
+            )
         return states
 
 

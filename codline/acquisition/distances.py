@@ -60,7 +60,9 @@ def whole(rows: np.ndarray) -> tuple[np.ndarray, float]:
     """Rows as whole numbers, and the power of two that 1 is worth. |x|² + |y|² - 2xy stays within the 53 bits of a float64."""
     bits = min(24, (51 - math.ceil(math.log2(max(1, rows.shape[1])))) // 2)
     shift = bits - int(np.frexp(max(rows.max(initial=0), -rows.min(initial=0)))[1])
-    scaled = rows * 2.0 ** (shift // 2)  # a tenth of the time of ldexp; in two steps, for the whole of it may be more than a float32 can hold
+    scaled = rows * 2.0 ** (
+        shift // 2
+    )  # a tenth of the time of ldexp; in two steps, for the whole of it may be more than a float32 can hold
     scaled *= 2.0 ** (shift - shift // 2)
     return np.rint(scaled, out=scaled).astype(np.float32, copy=False), 2.0**-shift
 
@@ -140,7 +142,9 @@ def drawn(weights: np.ndarray, rng: np.random.Generator) -> int:
     return int(np.searchsorted(sums, min(rng.random() * sums[-1], np.nextafter(sums[-1], 0)), side="right"))
 
 
-def seeds(points: Points, weights: np.ndarray, count: int, rng: np.random.Generator, centres: Sequence[int] = ()) -> np.ndarray:
+def seeds(
+    points: Points, weights: np.ndarray, count: int, rng: np.random.Generator, centres: Sequence[int] = ()
+) -> np.ndarray:
     """k-means++: rows drawn one after the other, in proportion to weight x squared distance to the closest centre. Candidates are the rows with a weight.
 
     Distances lag behind by up to PENDING centres: they are then upper bounds. A row drawn by its bound is kept with the probability true distance / bound,
@@ -183,7 +187,12 @@ def nearest(points: Points, rows: np.ndarray, count: int) -> np.ndarray:
 def strangers(points: Points, rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """The squared distance of each of the rows to the closest point of another group."""
     parts = [(rows[part], np.arange(len(points))) for part in parts_of(len(rows), len(points))]
-    return np.concatenate([np.where(groups[some][:, None] == groups, np.inf, points.squared(some, all_)).min(axis=1) for some, all_ in parts])
+    return np.concatenate(
+        [
+            np.where(groups[some][:, None] == groups, np.inf, points.squared(some, all_)).min(axis=1)
+            for some, all_ in parts
+        ]
+    )
 
 
 def neighbors(points: Points, rows: slice, others: np.ndarray, limit: float) -> np.ndarray:
@@ -191,7 +200,9 @@ def neighbors(points: Points, rows: slice, others: np.ndarray, limit: float) -> 
     found = np.zeros(rows.stop - rows.start, np.int64)
     for part in parts_of(len(found), SQUARE):
         for some in parts_of(len(others), SQUARE):
-            found[part] += (points.squared(slice(rows.start + part.start, rows.start + part.stop), others[some]) < limit).sum(axis=1)
+            found[part] += (
+                points.squared(slice(rows.start + part.start, rows.start + part.stop), others[some]) < limit
+            ).sum(axis=1)
     return found
 
 

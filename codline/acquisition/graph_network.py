@@ -59,7 +59,13 @@ class Settings:
 
 
 def learned(
-    features_nD: np.ndarray, labeled: int, settings: Settings, *, seed: int, device: torch.device, advance: Callable[[int, int], None]
+    features_nD: np.ndarray,
+    labeled: int,
+    settings: Settings,
+    *,
+    seed: int,
+    device: torch.device,
+    advance: Callable[[int, int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
     """How labelled each node looks, between 0 and 1, and its hidden units with the logit. The last `labeled` nodes are so."""
     nodes = torch.from_numpy(features_nD.astype(np.float32)).to(device)

@@ -34,7 +34,10 @@ class Bounds:
         self.center_lengths = np.concatenate([self.lengths[candidates:], np.empty(count, np.float32)])
         longest, terms = points.lengths.max(initial=0), self.rows.shape[1] * EPSILON
         # A sum of d products is off by at most d·eps/(1 - d·eps) of the lengths' product, in any order of additions; the rest is of the two sums after it.
-        self.slack = 2 * (terms / (1 - terms) + 2 * EPSILON) * np.sqrt(points.lengths[:candidates] * longest) + 4 * EPSILON * longest
+        self.slack = (
+            2 * (terms / (1 - terms) + 2 * EPSILON) * np.sqrt(points.lengths[:candidates] * longest)
+            + 4 * EPSILON * longest
+        )
         for part in parts_of(candidates, max(FIRST, self.rows.shape[1])):
             self.tell(part, 0, min(FIRST, self.known))
 
@@ -72,7 +75,9 @@ class Bounds:
         close = bounds >= at_least
         if close.sum() == 1 and rival < at_least:
             return True
-        open_ = np.flatnonzero(close & (bounds >= 0) & ~(self.exact[rows] & (self.aware[rows] == self.known)))  # what was chosen has a value below zero
+        open_ = np.flatnonzero(
+            close & (bounds >= 0) & ~(self.exact[rows] & (self.aware[rows] == self.known))
+        )  # what was chosen has a value below zero
         self.settle(rows.start + open_[np.argsort(-bounds[open_], kind="stable")[:SETTLED]])
         return False
 
@@ -86,7 +91,11 @@ class Bounds:
         self.exact[rows], self.aware[rows] = True, self.known
 
     def choose(self, row: int) -> None:
-        self.centers[self.known], self.center_rows[self.known], self.center_lengths[self.known] = row, self.rows[row], self.lengths[row]
+        self.centers[self.known], self.center_rows[self.known], self.center_lengths[self.known] = (
+            row,
+            self.rows[row],
+            self.lengths[row],
+        )
         self.known += 1
         self.chosen.append(row)
         self.least[row] = -1

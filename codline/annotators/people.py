@@ -39,5 +39,7 @@ def answered(path: Path, classes: list[str]) -> dict[int, int]:
             raise DataError(f"{path}: line {line}: found the label {row['label']!r}{near(row['label'], classes)}")
         image, label = int(row["id"]), classes.index(row["label"])
         if given.setdefault(image, label) != label:
-            raise DataError(f"{path}: line {line}: {image} is labelled {row['label']}, further up {classes[given[image]]}; expected one label")
+            raise DataError(
+                f"{path}: line {line}: {image} is labelled {row['label']}, further up {classes[given[image]]}; expected one label"
+            )
     return given

@@ -34,7 +34,10 @@ def listen(stage: str, outcome: str, seconds: float) -> None:
     if name == "evaluate":
         metrics = read_json(Wiring().path("evaluate", "metrics", cycle))
         word, value = headline(metrics)
-        console.print(f"  {cycle}  {metrics['labels']:>6,} labels  {word} {value:.2%}" + ("" if outcome == "ran" else "  (was up to date)"))
+        console.print(
+            f"  {cycle}  {metrics['labels']:>6,} labels  {word} {value:.2%}"
+            + ("" if outcome == "ran" else "  (was up to date)")
+        )
     elif not console.is_terminal and outcome == "ran":
         console.print(f"  {stage} {seconds:.1f} s")
 
@@ -45,7 +48,12 @@ def live() -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]
     _finished.clear()
     total = len(Wiring().names())
     with Progress(
-        SpinnerColumn(), TextColumn("{task.description}", justify="left"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn(), console=console
+        SpinnerColumn(),
+        TextColumn("{task.description}", justify="left"),
+        BarColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+        console=console,
     ) as bars:
         campaign = bars.add_task("campaign", total=total, count="")
         stage = bars.add_task("", total=None, count="")
@@ -77,7 +85,11 @@ def draw(bars: Progress, campaign: TaskID, stage: TaskID, total: int, over: thre
         count(bars, campaign, total)
         for name in list(_running):
             note = state_directory.read_note("progress", name)
-            extra = {"total": note["total"], "completed": note["done"], "count": counted(note)} if note else {"total": None, "count": ""}
+            extra = (
+                {"total": note["total"], "completed": note["done"], "count": counted(note)}
+                if note
+                else {"total": None, "count": ""}
+            )
             bars.update(stage, description=name, **extra)
 
 
@@ -99,7 +111,12 @@ def table() -> None:
             continue
         diagnostics = found(wiring.path("diagnose", "diagnostics", cycle)) if cycle in wiring.queries else None
         spearman = (diagnostics or {}).get("spearman")
-        cells = [f"{metrics['labels']:,}", f"{headline(metrics)[1]:.2%}", f"{metrics['loss']:.4f}", f"{metrics['calibration_error']:.4f}"]
+        cells = [
+            f"{metrics['labels']:,}",
+            f"{headline(metrics)[1]:.2%}",
+            f"{metrics['loss']:.4f}",
+            f"{metrics['calibration_error']:.4f}",
+        ]
         rows.add_row(cycle, *cells, "" if spearman is None else f"{spearman:+.2f}")
     console.print(rows)
 

@@ -15,7 +15,18 @@ from codline.core.params import Compute, load, section
 from codline.learning.compute import configure, cpu_model, fingerprint
 
 RECORD = Path("docs/recorded-machine.json")  # the machine that the committed dvc.lock was made on
-LIBRARIES = ("torch", "torchvision", "torchmetrics", "numpy", "scipy", "scikit-learn", "pyarrow", "safetensors", "matplotlib", "pillow")
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    "torchmetrics",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pyarrow",
+    "safetensors",
+    "matplotlib",
+    "pillow",
+)
 
 
 def facts() -> dict[str, str]:
@@ -23,7 +34,9 @@ def facts() -> dict[str, str]:
     compute = section(load(Path("params.yaml")), "compute", Compute)
     configure(compute)
     pinned = {f"compute.{name}": str(getattr(compute, name)) for name in ("instructions", "threads", "precision")}
-    return pinned | {key: str(value) for key, value in fingerprint().items()} | {name: version(name) for name in LIBRARIES}
+    return (
+        pinned | {key: str(value) for key, value in fingerprint().items()} | {name: version(name) for name in LIBRARIES}
+    )
 
 
 def differences(recorded: dict[str, str], here: dict[str, str]) -> list[str]:
@@ -69,7 +82,9 @@ def main() -> None:
     else:
         console.print("Every output in dvc.lock is as committed.")
     if other:
-        console.print(f"This machine differs in {', '.join(other)}: other bytes than those on record are to be expected, the same bytes on every run here.")
+        console.print(
+            f"This machine differs in {', '.join(other)}: other bytes than those on record are to be expected, the same bytes on every run here."
+        )
     else:
         console.print("This machine is of the recorded kind: the same params.yaml and code must give the same bytes.")
 

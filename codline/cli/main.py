@@ -25,14 +25,24 @@ from codline.orchestration import presets as presets_  # noqa: E402
 from codline.runtime import state_directory  # noqa: E402
 from codline.runtime.pipeline import Wiring  # noqa: E402
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="Decide which images are worth labelling.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Decide which images are worth labelling.",
+)
 EXITS = "Exit codes: 0 done, 2 a parameter is wrong, 3 a file is broken, 4 training diverged, 5 the disk is full, 6 something is in use, 7 a stage was killed."
-Set = Annotated[list[str] | None, typer.Option("--set", "-S", help="Any value of params.yaml, such as train.epochs=10. May be repeated.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-S", help="Any value of params.yaml, such as train.epochs=10. May be repeated."),
+]
 
 
 @app.command(epilog=f"Example: codline run --strategy entropy --seed 1 -S train.epochs=10    {EXITS}")
 def run(
-    preset: Annotated[str | None, typer.Option(help="One of those that `codline presets` lists; the other options are laid over it.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="One of those that `codline presets` lists; the other options are laid over it.")
+    ] = None,
     strategy: Annotated[str | None, typer.Option(help="One of those that `codline strategies` lists.")] = None,
     seed: Annotated[int | None, typer.Option(min=0)] = None,
     cycles: Annotated[int | None, typer.Option(min=1, help="How many cycles.")] = None,
@@ -95,7 +105,10 @@ def overrides(pairs: list[str]) -> dict[str, Any]:
 def study(
     name: Annotated[str, typer.Argument(help="One of studies/*.yaml, by its name or its file.")],
     set_: Set = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="How many campaigns at a time; as many as processors, at most 4, if not given.")] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many campaigns at a time; as many as processors, at most 4, if not given."),
+    ] = None,
 ) -> None:
     """Run a grid of campaigns, each in a git worktree of its own, from the committed code and params.yaml; what is done is skipped."""
     os.environ |= {"CODLINE_QUIET": "1", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
@@ -108,7 +121,9 @@ def study(
     if not worktrees.unchanged("params.yaml"):
         display.say("params.yaml has changes that are not committed; points start from the committed one.")
     started = time.monotonic()
-    display.say(f"{len(plan.points)} points, {len(plan.points) - len(plan.waiting)} of them done; worktrees, logs and results are in {plan.folder}.")
+    display.say(
+        f"{len(plan.points)} points, {len(plan.points) - len(plan.waiting)} of them done; worktrees, logs and results are in {plan.folder}."
+    )
     if plan.waiting:
         try:
             with study_progress.live(plan), prefect_server.local() as api:
@@ -121,7 +136,9 @@ def study(
         with studies.held(plan):
             studies.summarise(plan, drawing=True)
         study_progress.final(plan)
-    display.say(f"Done in {time.monotonic() - started:.0f} s. Look at {plan.folder / 'figure.png'}; results.json and results.csv are beside it.")
+    display.say(
+        f"Done in {time.monotonic() - started:.0f} s. Look at {plan.folder / 'figure.png'}; results.json and results.csv are beside it."
+    )
 
 
 @app.command(epilog="Example: codline status")
@@ -163,14 +180,33 @@ def ui(port: Annotated[int, typer.Option(help="For MLflow's page.")] = 5017) -> 
     if prefect_server.taken(port):
         raise BusyError(f"port {port} is in use; choose another with --port")
     with prefect_server.local() as api:
-        command = [sys.executable, "-m", "mlflow", "ui", "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--backend-store-uri", store]
-        experiment = (state_directory.read_note("runs", "campaign") or {}).get("experiment", "1")  # MLflow's own front page is about chats
+        command = [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "ui",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--workers",
+            "1",
+            "--backend-store-uri",
+            store,
+        ]
+        experiment = (state_directory.read_note("runs", "campaign") or {}).get(
+            "experiment", "1"
+        )  # MLflow's own front page is about chats
         sentence = f"MLflow: http://127.0.0.1:{port}/#/experiments/{experiment}/runs    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both."
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as page:
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        ) as page:
             try:
                 while not prefect_server.taken(port):
                     if page.poll() is not None:
-                        raise InfrastructureError(f"MLflow's page did not start on port {port}; see what `mlflow ui --backend-store-uri {store}` says")
+                        raise InfrastructureError(
+                            f"MLflow's page did not start on port {port}; see what `mlflow ui --backend-store-uri {store}` says"
+                        )
                     time.sleep(0.2)
                 display.say(sentence)
                 page.wait()
@@ -188,7 +224,9 @@ def track() -> None:
 
 
 @app.command(epilog="Example: codline preset fashion-mnist -S seed=1, then: dvc exp run")
-def preset(name: Annotated[str, typer.Argument(help="One of those that `codline presets` lists.")], set_: Set = None) -> None:
+def preset(
+    name: Annotated[str, typer.Argument(help="One of those that `codline presets` lists.")], set_: Set = None
+) -> None:
     """Write a preset into params.yaml, whole and checked, for dvc repro or dvc exp run to run."""
     from codline.orchestration import workspace
 
@@ -235,7 +273,10 @@ def setup() -> None:
     state_directory.root().mkdir(exist_ok=True)
     Path(".prefect").mkdir(exist_ok=True)
     with subprocess.Popen([sys.executable, "-m", "codline.tracking", "init"]) as tracking:
-        with contextlib.suppress(BusyError), prefect_server.local() as api:  # the first start makes the database; a taken port can wait for the first run
+        with (
+            contextlib.suppress(BusyError),
+            prefect_server.local() as api,
+        ):  # the first start makes the database; a taken port can wait for the first run
             os.environ["PREFECT_API_URL"] = api
             from codline.orchestration import prefect_runs
 

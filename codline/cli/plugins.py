@@ -33,9 +33,17 @@ def listed(family: str) -> Table:
     for heading in ("name", "parameters and their defaults", "what it is"):
         rows.add_column(heading, overflow="fold")
     for member in members(family):
-        fields: dict[str, Any] = {key: "required" if field.is_required() else field.default for key, field in member.model_fields.items() if key != "name"}
+        fields: dict[str, Any] = {
+            key: "required" if field.is_required() else field.default
+            for key, field in member.model_fields.items()
+            if key != "name"
+        }
         module = inspect.getmodule(member)
-        rows.add_row(member.model_fields["name"].default, ", ".join(f"{k}: {v}" for k, v in fields.items()), (module.__doc__ or "").strip() if module else "")
+        rows.add_row(
+            member.model_fields["name"].default,
+            ", ".join(f"{k}: {v}" for k, v in fields.items()),
+            (module.__doc__ or "").strip() if module else "",
+        )
     return rows
 
 

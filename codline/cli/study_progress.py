@@ -26,8 +26,14 @@ def final(plan: Plan) -> None:
 
 def results(plan: Plan) -> Table:
     found = noted(plan, "results.json") or {"arms": []}
-    counts = fitting(sorted({row["labels"] for arm in found["arms"] for row in arm["curve"]}), max((len(arm["arm"]) for arm in found["arms"]), default=0))
-    table = Table(title=plan.study.title, caption=f"Accuracy in %: mean ± 95% t-interval over n seeds. Δ: paired by seed, to {plan.study.compared}.")
+    counts = fitting(
+        sorted({row["labels"] for arm in found["arms"] for row in arm["curve"]}),
+        max((len(arm["arm"]) for arm in found["arms"]), default=0),
+    )
+    table = Table(
+        title=plan.study.title,
+        caption=f"Accuracy in %: mean ± 95% t-interval over n seeds. Δ: paired by seed, to {plan.study.compared}.",
+    )
     table.add_column("arm")
     for heading in ("n", *(f"{count:,} labels" for count in counts), "area", "Δ area", "Δ last", "n of Δ"):
         table.add_column(heading, justify="right")
@@ -35,7 +41,11 @@ def results(plan: Plan) -> Table:
         at = {row["labels"]: row for row in arm["curve"]}
         change = arm["difference"] or {}
         cells = [shown(at.get(count), arm["n"]) for count in counts]
-        gaps = [shown(change.get("area"), sign="+"), shown(change.get("final"), sign="+"), str(change["area"]["n"]) if change else ""]
+        gaps = [
+            shown(change.get("area"), sign="+"),
+            shown(change.get("final"), sign="+"),
+            str(change["area"]["n"]) if change else "",
+        ]
         table.add_row(arm["arm"], str(arm["n"]), *cells, shown(arm["area"]), *gaps)
     return table
 
@@ -45,7 +55,11 @@ def fitting(counts: list[int], longest: int) -> list[int]:
     room = max(1, (console.width - longest - 3 - 6 - 4 * CELL) // CELL)
     if len(counts) <= room:
         return counts
-    return [counts[-1 - (len(counts) - 1) * i // max(1, room - 1)] for i in reversed(range(room))] if room > 1 else counts[-1:]
+    return (
+        [counts[-1 - (len(counts) - 1) * i // max(1, room - 1)] for i in reversed(range(room))]
+        if room > 1
+        else counts[-1:]
+    )
 
 
 def shown(value: dict[str, Any] | None, n: int | None = None, sign: str = "") -> str:
@@ -65,8 +79,13 @@ def noted(plan: Plan, name: str) -> dict[str, Any] | None:
 def progress(plan: Plan) -> Text:
     states = noted(plan, "states.json") or {}
     done = sum(state == "done" for state in states.values())
-    lines = [f"{done} of {len(plan.points)} points done" + "".join(f", {point.title} failed" for point in plan.points if states.get(point.name) == "failed")]
-    lines += [f"  {point.title}: {doing(plan, point.name)}" for point in plan.points if states.get(point.name) == "running"]
+    lines = [
+        f"{done} of {len(plan.points)} points done"
+        + "".join(f", {point.title} failed" for point in plan.points if states.get(point.name) == "failed")
+    ]
+    lines += [
+        f"  {point.title}: {doing(plan, point.name)}" for point in plan.points if states.get(point.name) == "running"
+    ]
     return Text("\n".join(lines))
 
 

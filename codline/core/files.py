@@ -34,7 +34,9 @@ def whole(path: Path, durable: bool = True) -> Iterator[Path]:
         part.unlink(missing_ok=True)
         if error.errno in DISK_REFUSALS:
             why = os.strerror(error.errno)
-            raise StorageError(f"{path}: cannot be written: {why}; free some space and run again, nothing was left half-written") from error
+            raise StorageError(
+                f"{path}: cannot be written: {why}; free some space and run again, nothing was left half-written"
+            ) from error
         raise
     except BaseException:
         part.unlink(missing_ok=True)

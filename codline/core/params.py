@@ -23,7 +23,9 @@ class Compute(Section):
     threads: PositiveInt = 1  # other thread counts give other bits: the reductions are split differently
     deterministic: bool = True
     instructions: Literal["native", "avx2", "baseline"] = "avx2"  # which vector instructions the CPU may use
-    precision: Literal["float32", "bfloat16", "auto"] = "float32"  # of the networks' products; auto: bfloat16 where the device has units for it
+    precision: Literal["float32", "bfloat16", "auto"] = (
+        "float32"  # of the networks' products; auto: bfloat16 where the device has units for it
+    )
 
 
 class Link(Section):
@@ -53,8 +55,12 @@ def share_count_or_all(value: Any) -> Any:
     return value
 
 
-Amount = Annotated[int | float, BeforeValidator(share_or_count)]  # 0.05 is five per cent of the pool, 72 is seventy-two images
-Start = Annotated[int | float | Literal["all"], BeforeValidator(share_count_or_all)]  # all: every image of the pool that has a label
+Amount = Annotated[
+    int | float, BeforeValidator(share_or_count)
+]  # 0.05 is five per cent of the pool, 72 is seventy-two images
+Start = Annotated[
+    int | float | Literal["all"], BeforeValidator(share_count_or_all)
+]  # all: every image of the pool that has a label
 
 
 def amount(value: float, total: int) -> int:
@@ -112,7 +118,9 @@ def cycles(raw: dict[str, Any]) -> Cycles:
     before = "init"
     for name, link in chain.cycles.items():
         if link.prev != before:
-            raise UserError(f"params.yaml: cycles.{name}.prev: found {link.prev!r}, expected {before!r}: each cycle follows the one above it")
+            raise UserError(
+                f"params.yaml: cycles.{name}.prev: found {link.prev!r}, expected {before!r}: each cycle follows the one above it"
+            )
         before = name
     if not chain.cycles:
         raise UserError("params.yaml: cycles: found none, expected at least c1: {prev: init}")
@@ -122,7 +130,9 @@ def cycles(raw: dict[str, Any]) -> Cycles:
         raise UserError(f"params.yaml: queries: found {found}, expected the lines of cycles without the last: {wanted}")
     for name, link in chain.queries.items():
         if link != chain.cycles[name]:
-            raise UserError(f"params.yaml: queries.{name}.prev: found {link.prev!r}, expected {chain.cycles[name].prev!r} as in cycles")
+            raise UserError(
+                f"params.yaml: queries.{name}.prev: found {link.prev!r}, expected {chain.cycles[name].prev!r} as in cycles"
+            )
     return chain.cycles
 
 
@@ -131,7 +141,10 @@ def chain(count: int) -> dict[str, Any]:
     if count < 1:
         raise UserError(f"cycles: found {count}, expected at least 1")
     links = {f"c{i}": {"prev": f"c{i - 1}" if i > 1 else "init"} for i in range(1, count + 1)}
-    return {"cycles": links, "queries": {name: dict(link) for name, link in list(links.items())[:-1]}}  # no line shared: YAML would write it as an alias
+    return {
+        "cycles": links,
+        "queries": {name: dict(link) for name, link in list(links.items())[:-1]},
+    }  # no line shared: YAML would write it as an alias
 
 
 def known(raw: dict[str, Any], names: list[str]) -> None:
@@ -180,8 +193,14 @@ def sentence(error: ErrorDetails, kind: type[BaseModel], *above: str) -> str:
             return f"{where}.name: unknown {keys[-1]} {error['ctx']['tag']!r}{near(error['ctx']['tag'], names)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             beneath = next((list(model.model_fields) for model in models(wanted)), [])
-            return f"{where}: found {shown(error['input'])}, expected keys beneath it" + (f", such as {beneath[0]}" if beneath else "")
-    expected = PLAIN[error["type"]].format(**error.get("ctx", {})) if error["type"] in PLAIN else error["msg"].removeprefix("Input should be ")
+            return f"{where}: found {shown(error['input'])}, expected keys beneath it" + (
+                f", such as {beneath[0]}" if beneath else ""
+            )
+    expected = (
+        PLAIN[error["type"]].format(**error.get("ctx", {}))
+        if error["type"] in PLAIN
+        else error["msg"].removeprefix("Input should be ")
+    )
     return f"{where}: found {shown(error['input'])}, expected {expected}"
 
 

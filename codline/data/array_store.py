@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 from codline.core.errors import DataError
 from codline.data import tables
 
-HELD = 8 * 2**20  # bytes of a file that may be in memory before they are given back; touched again, they come from the system's cache
+HELD = (
+    8 * 2**20
+)  # bytes of a file that may be in memory before they are given back; touched again, they come from the system's cache
 
 
 class Runs:
@@ -156,10 +158,15 @@ class Views(Arrays, Batches):
 class Portion:
     """Arrays to be written together, until there are enough, in memory that every portion uses again: to ask for it anew takes as long as to fill it."""
 
-    def __init__(self, writer: pa.RecordBatchFileWriter | pq.ParquetWriter, schema: pa.Schema, shape: tuple[int, ...], rows: int) -> None:
+    def __init__(
+        self, writer: pa.RecordBatchFileWriter | pq.ParquetWriter, schema: pa.Schema, shape: tuple[int, ...], rows: int
+    ) -> None:
         self.writer, self.schema, self.count = writer, schema, 0
         self.kind = schema.field(1).type
-        self.ids, self.arrays = np.empty(rows, np.int64), np.empty((rows, *shape), self.kind.value_type.to_pandas_dtype())
+        self.ids, self.arrays = (
+            np.empty(rows, np.int64),
+            np.empty((rows, *shape), self.kind.value_type.to_pandas_dtype()),
+        )
 
     def add(self, ids: np.ndarray, arrays: np.ndarray) -> None:
         while len(ids):

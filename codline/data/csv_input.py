@@ -15,7 +15,9 @@ def read(path: Path, *wanted: str) -> Iterator[tuple[int, dict[str, str]]]:
             columns = [name.strip().lower() for name in next(rows, [])]
             if not set(wanted) <= set(columns):
                 found = ", ".join(columns) or "of an empty file"
-                raise DataError(f"{path}: found the columns {found}, expected {' and '.join(wanted)}, with a comma between them")
+                raise DataError(
+                    f"{path}: found the columns {found}, expected {' and '.join(wanted)}, with a comma between them"
+                )
             for row in rows:
                 cells = dict.fromkeys(columns, "") | dict(zip(columns, (cell.strip() for cell in row), strict=False))
                 if cells[wanted[0]]:
@@ -23,4 +25,6 @@ def read(path: Path, *wanted: str) -> Iterator[tuple[int, dict[str, str]]]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}); save it as CSV UTF-8") from error
     except (csv.Error, OSError) as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror if isinstance(error, OSError) else error})") from error
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror if isinstance(error, OSError) else error})"
+        ) from error

@@ -29,4 +29,6 @@ def opened(path: Path) -> Dataset:
     try:
         return Dataset.model_validate(read_json(path))
     except ValidationError as error:
-        raise DataError(f"{path}: not what prepare writes: {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}") from error
+        raise DataError(
+            f"{path}: not what prepare writes: {error.errors()[0]['loc'][0]}: {error.errors()[0]['msg']}"
+        ) from error

@@ -24,10 +24,25 @@ FREQUENT = ("JPEG", "PNG")  # tried first: to ask all others takes longer than t
 PNG = b"\x89PNG\r\n\x1a\n"  # how its files begin
 CHUNK, HEADER = struct.Struct(">I4s"), struct.Struct(">IIBBBBB")  # length and name of a chunk; what the first one says
 MODES = {(8, 0, 0, 0, 0): "L", (8, 2, 0, 0, 0): "RGB"}  # by depth, colour, compression, filter and interlacing
-SILENT = {b"bKGD", b"cHRM", b"gAMA", b"pHYs", b"sBIT", b"sRGB", b"tIME"}  # chunks that change nothing of what Pillow reads
+SILENT = {
+    b"bKGD",
+    b"cHRM",
+    b"gAMA",
+    b"pHYs",
+    b"sBIT",
+    b"sRGB",
+    b"tIME",
+}  # chunks that change nothing of what Pillow reads
 BRIEF = 2**16  # pixels of an image where Pillow takes longer to look around in the file than to decode it
 NOTES = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # where these may say which side is up
-NOT_READ = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}  # Pillow knows them by name only, or would run another program
+NOT_READ = {
+    "BUFR",
+    "EPS",
+    "GRIB",
+    "HDF5",
+    "MPEG",
+    "WMF",
+}  # Pillow knows them by name only, or would run another program
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,7 +54,9 @@ def decoded(data: bytes, shape: Shape) -> np.ndarray:
     with readable():
         image, mode = unadorned(data) or drafted(data, COARSE * max(height, width)), "L" if channels == 1 else "RGB"
         plain = image if image.mode == mode else image.convert(mode)
-        fitting = plain if plain.size == (width, height) else ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+        fitting = (
+            plain if plain.size == (width, height) else ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+        )
         pixels = np.frombuffer(fitting.tobytes(), np.uint8)  # what asarray does, and asks around less
     return pixels.reshape(height, width, channels).transpose(2, 0, 1)
 
@@ -54,7 +71,9 @@ def unadorned(data: bytes) -> Image.Image | None:
     """A small PNG file with pixels and nothing else, in less than half of the time that Pillow takes for any file; None for all others, sound or not."""
     if not data.startswith(PNG):
         return None
-    with suppress(struct.error, StopIteration, ValueError):  # it breaks off, or does not hold what it says: Pillow has words for that
+    with suppress(
+        struct.error, StopIteration, ValueError
+    ):  # it breaks off, or does not hold what it says: Pillow has words for that
         behind = chunks(data)
         first, content = next(behind)
         width, height, *coded = HEADER.unpack(content)
@@ -157,7 +176,11 @@ def eight_bits(image: Image.Image) -> Image.Image:
 
 
 def ahead(
-    pool: ThreadPoolExecutor, function: Callable[[T], R], values: Iterable[T], window: int = 4 * THREADS, alone: Callable[[T], bool] = lambda _: False
+    pool: ThreadPoolExecutor,
+    function: Callable[[T], R],
+    values: Iterable[T],
+    window: int = 4 * THREADS,
+    alone: Callable[[T], bool] = lambda _: False,
 ) -> Iterator[R]:
     """As map, in order, but with at most `window` values drawn and not yet handed out, so that memory stays bounded.
 

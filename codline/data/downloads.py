@@ -49,7 +49,9 @@ def refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror or error}; prepare.dataset.root says where raw files go") from error
+        raise StorageError(
+            f"{path}: cannot be written: {error.strerror or error}; prepare.dataset.root says where raw files go"
+        ) from error
 
 
 def checksum(path: Path) -> str:
@@ -74,8 +76,12 @@ def fetched(path: Path, url: str, md5: str, allowed: bool = True) -> Path:
         raise DataError(f"{found}, and {url} sends other bytes (md5 {error}); {by_hand} from another source") from error
     except (OSError, http.client.HTTPException) as error:
         if refused(error):
-            raise StorageError(f"{path}: cannot be written: {reason(error)}; free some space and run again to go on") from error
-        raise DataError(f"{found}, and the download failed ({reason(error)}); {by_hand}, or run again to go on with it") from error
+            raise StorageError(
+                f"{path}: cannot be written: {reason(error)}; free some space and run again to go on"
+            ) from error
+        raise DataError(
+            f"{found}, and the download failed ({reason(error)}); {by_hand}, or run again to go on with it"
+        ) from error
     part.replace(path)
     return path
 

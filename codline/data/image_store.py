@@ -43,7 +43,9 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    hashes: np.ndarray  # sha256 of every image, in hexadecimal bytes: of its pixels where they are stored raw, else of its file
+    hashes: (
+        np.ndarray
+    )  # sha256 of every image, in hexadecimal bytes: of its pixels where they are stored raw, else of its file
     counts: np.ndarray  # of the 256 values, per channel, in the images that count
 
 
@@ -52,7 +54,13 @@ def schema(shape: tuple[int, ...], encoded: bool = False) -> pa.Schema:
     return tables.with_metadata(pa.schema([tables.ID, pa.field("image", kind, nullable=False)]), {"shape": list(shape)})
 
 
-def write(path: Path, ids: np.ndarray, images: np.ndarray | Files, counted: np.ndarray | None = None, advance: Callable[[int], None] | None = None) -> Stored:
+def write(
+    path: Path,
+    ids: np.ndarray,
+    images: np.ndarray | Files,
+    counted: np.ndarray | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> Stored:
     """Store uint8 images of shape (N, channels, height, width), or files, under ascending ids.
 
     In the same pass: what every image's content is called, and how frequent each value is in the rows where `counted` is true.
@@ -62,7 +70,11 @@ def write(path: Path, ids: np.ndarray, images: np.ndarray | Files, counted: np.n
     layout, hashes, tally = schema(shape, encoded), np.empty(len(ids), "S64"), Tally(shape)
     done = 0
     with tables.stream(path, layout) as writer:
-        batch = FileBatch(writer, layout) if encoded else Portion(writer, layout, shape, min(BATCH, -(-BYTES // int(np.prod(shape)))))
+        batch = (
+            FileBatch(writer, layout)
+            if encoded
+            else Portion(writer, layout, shape, min(BATCH, -(-BYTES // int(np.prod(shape)))))
+        )
         for files, pixels in portions(images):
             before, done = done, done + len(pixels)
             cells: Any = files if encoded else pixels
@@ -94,7 +106,9 @@ class FileBatch:
 
     def flush(self) -> None:
         if self.ids:
-            self.writer.write_batch(pa.record_batch([pa.array(self.ids, pa.int64()), pa.array(self.files, pa.binary())], schema=self.layout))
+            self.writer.write_batch(
+                pa.record_batch([pa.array(self.ids, pa.int64()), pa.array(self.files, pa.binary())], schema=self.layout)
+            )
         self.ids, self.files, self.size = [], [], 0
 
 
@@ -106,7 +120,9 @@ def shape_of(images: np.ndarray | Files) -> Shape:
 def portions(images: np.ndarray | Files) -> Iterator[tuple[list[bytes], np.ndarray]]:
     """All images, some at a time: their files, if they are files, and their pixels in one piece. Files are read one at a time, decoded several at a time."""
     if isinstance(images, np.ndarray):
-        yield from (([], np.ascontiguousarray(images[start : start + HANDFUL])) for start in range(0, len(images), HANDFUL))
+        yield from (
+            ([], np.ascontiguousarray(images[start : start + HANDFUL])) for start in range(0, len(images), HANDFUL)
+        )
         return
 
     def opened(some: list[tuple[int, bytes]]) -> tuple[list[bytes], np.ndarray]:
@@ -159,7 +175,9 @@ class Tally:
     def count(self) -> None:
         if self.waiting:
             for counts, plane in zip(self.counts, self.planes[:, : self.waiting], strict=True):
-                counts += Image.frombuffer("L", (self.width, self.height * self.waiting), plane, "raw", "L", 0, 1).histogram()
+                counts += Image.frombuffer(
+                    "L", (self.width, self.height * self.waiting), plane, "raw", "L", 0, 1
+                ).histogram()
         self.waiting = 0
 
     def found(self) -> np.ndarray:
@@ -231,7 +249,9 @@ def opened(path: Path, cache: int = CACHE) -> Views | Encoded:
         found = tables.mapped(path)[0].schema
         shape = tuple(tables.metadata(found).get("shape", ()))
     if len(shape) != 3:
-        raise DataError(f"{path}: expected images with their shape (channels, height, width), found none; run prepare again")
+        raise DataError(
+            f"{path}: expected images with their shape (channels, height, width), found none; run prepare again"
+        )
     if "image" in found.names and found.field("image").type == pa.binary():
         return Encoded(path, shape, cache)
     return Views(path, "image", shape, schema(shape))

@@ -65,5 +65,7 @@ def one(cell: bytes) -> np.ndarray:
     except (UnidentifiedImageError, OSError) as error:
         raise DataError(f"a mask cannot be read ({error}); expected a PNG with a class number per pixel") from error
     if mask.ndim != 2 or mask.dtype != np.uint8:
-        raise DataError(f"a mask has {mask.shape[2] if mask.ndim == 3 else 1} channels of {mask.dtype}, expected one of 8 bits")
+        raise DataError(
+            f"a mask has {mask.shape[2] if mask.ndim == 3 else 1} channels of {mask.dtype}, expected one of 8 bits"
+        )
     return mask

@@ -49,7 +49,9 @@ class Kept(Arrays):
 
     def read(self, number: int, column: str) -> pa.Array:
         with tables.opened(self.path):
-            return tables.complete(self.path, self.file.read_row_group(number, [column], use_threads=False))[column].combine_chunks()
+            return tables.complete(self.path, self.file.read_row_group(number, [column], use_threads=False))[
+                column
+            ].combine_chunks()
 
     def chunk(self, number: int) -> np.ndarray:
         if self.last[0] != number:

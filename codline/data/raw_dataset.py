@@ -23,10 +23,14 @@ class RawDataset:
     """Everything of a dataset; row i has id i."""
 
     images: np.ndarray | EncodedImages  # uint8, (N, channels, height, width), or files
-    labels: np.ndarray | list[bytes]  # int32, (N,); of segmentation, a PNG per image with a class number per pixel, 255 where there is none
+    labels: (
+        np.ndarray | list[bytes]
+    )  # int32, (N,); of segmentation, a PNG per image with a class number per pixel, 255 where there is none
     is_test: np.ndarray  # bool, (N,)
     classes: tuple[str, ...]
-    mean: tuple[float, ...] = ()  # of pixels scaled to [0, 1], per channel; left empty, they are measured on what is not for testing
+    mean: tuple[
+        float, ...
+    ] = ()  # of pixels scaled to [0, 1], per channel; left empty, they are measured on what is not for testing
     std: tuple[float, ...] = ()
 
     @property

@@ -31,7 +31,15 @@ def split(raw: RawDataset, start: float | Literal["all"], rng: np.random.Generat
         having = "" if len(known) == len(pool) else " with a label"
         raise UserError(f"params.yaml: prepare.start: found {count}, but the pool has only {len(known)} images{having}")
     if unknown := len(pool) - len(known):
-        logging.warning("%d of %d images of the pool have no label: annotate.annotator={name: people, answers: answers.csv}", unknown, len(pool))
+        logging.warning(
+            "%d of %d images of the pool have no label: annotate.annotator={name: people, answers: answers.csv}",
+            unknown,
+            len(pool),
+        )
     if count < len(raw.classes):
-        logging.warning("prepare.start: %d first labels for %d classes: some classes start without an example", count, len(raw.classes))
+        logging.warning(
+            "prepare.start: %d first labels for %d classes: some classes start without an example",
+            count,
+            len(raw.classes),
+        )
     return Split(ids, pool, known, np.sort(rng.choice(known, count, replace=False)), ids[raw.is_test])

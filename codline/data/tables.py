@@ -19,7 +19,12 @@ from codline.core.files import whole
 Some = TypeVar("Some", pa.Table, pa.RecordBatch)
 STRETCH = 1 << 20  # rows read together
 GROUP = 1 << 17  # rows written together: what is encoded of them waits in memory
-DISTINCT = {"id", "sha256", "score", "rank"}  # hardly a value twice: a dictionary of them would take more room than they do, in memory, too
+DISTINCT = {
+    "id",
+    "sha256",
+    "score",
+    "rank",
+}  # hardly a value twice: a dictionary of them would take more room than they do, in memory, too
 
 ID = pa.field("id", pa.int64(), nullable=False)
 LABEL = pa.field("label", pa.int32(), nullable=False)  # of segmentation it is a mask instead
@@ -34,10 +39,20 @@ SCORES = pa.schema([ID, SCORE])
 QUERY = pa.schema([ID, pa.field("rank", pa.int32(), nullable=False), SCORE])
 ANNOTATIONS = pa.schema([ID, LABEL, pa.field("annotator", pa.string(), nullable=False)])
 TRAINING = pa.schema(
-    [("epoch", pa.int32()), ("learning_rate", pa.float64()), ("task_loss", pa.float64()), ("unsupervised_loss", pa.float64()), ("accuracy", pa.float64())]
+    [
+        ("epoch", pa.int32()),
+        ("learning_rate", pa.float64()),
+        ("task_loss", pa.float64()),
+        ("unsupervised_loss", pa.float64()),
+        ("accuracy", pa.float64()),
+    ]
 )
-PREDICTIONS = pa.schema([("id", pa.int64()), ("actual", pa.string()), ("predicted", pa.string()), ("confidence", pa.float64())])
-IMAGES = pa.schema([("id", pa.int64()), ("accuracy", pa.float64()), ("mean_iou", pa.float64()), ("loss", pa.float64())])  # predictions of segmentation
+PREDICTIONS = pa.schema(
+    [("id", pa.int64()), ("actual", pa.string()), ("predicted", pa.string()), ("confidence", pa.float64())]
+)
+IMAGES = pa.schema(
+    [("id", pa.int64()), ("accuracy", pa.float64()), ("mean_iou", pa.float64()), ("loss", pa.float64())]
+)  # predictions of segmentation
 CURVE = pa.schema(
     [
         ("cycle", pa.string()),
@@ -74,7 +89,12 @@ def write(table: pa.Table, schema: pa.Schema, path: Path) -> None:
 def write_parts(parts: Iterable[pa.Table], schema: pa.Schema, path: Path) -> None:
     """A table that need not be in memory as a whole."""
     repeating = [name for name in schema.names if name not in DISTINCT]
-    with whole(path) as part, pq.ParquetWriter(part, schema, compression="zstd", use_dictionary=repeating, write_page_checksum=True) as writer:
+    with (
+        whole(path) as part,
+        pq.ParquetWriter(
+            part, schema, compression="zstd", use_dictionary=repeating, write_page_checksum=True
+        ) as writer,
+    ):
         for table in parts:
             writer.write_table(table, GROUP)
 
@@ -117,9 +137,13 @@ def foreign(path: Path, *names: str) -> pa.Table:
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found; prepare.dataset names it") from error
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a Parquet file with the columns {wanted} ({' '.join(str(error).split())})") from error
+        raise DataError(
+            f"{path}: not a Parquet file with the columns {wanted} ({' '.join(str(error).split())})"
+        ) from error
     if table.column_names != list(names) or not len(table):
-        raise DataError(f"{path}: found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}, expected images with the columns {wanted}")
+        raise DataError(
+            f"{path}: found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}, expected images with the columns {wanted}"
+        )
     return table
 
 
@@ -166,11 +190,16 @@ def opened(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found") from error
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise DataError(f"{path}: corrupt or truncated ({' '.join(str(error).split())}); delete it and run again") from error
+        raise DataError(
+            f"{path}: corrupt or truncated ({' '.join(str(error).split())}); delete it and run again"
+        ) from error
 
 
 def check(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
-    alike = [one.type == other.type or (one.name, one.type, other) == ("label", MASK.type, LABEL) for one, other in zip(found, expected, strict=False)]
+    alike = [
+        one.type == other.type or (one.name, one.type, other) == ("label", MASK.type, LABEL)
+        for one, other in zip(found, expected, strict=False)
+    ]
     if found.names != expected.names or not all(alike):
         raise DataError(f"{path}: expected columns ({columns(expected)}), found ({columns(found)})")
 

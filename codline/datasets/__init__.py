@@ -17,5 +17,6 @@ from codline.datasets.streets import Streets
 from codline.datasets.svhn import Svhn
 
 AnyDataset = Annotated[
-    Digits | Parquet | Folder | Streets | Camvid | Cityscapes | FashionMnist | Cifar10 | Cifar100 | Svhn | Caltech101, Field(discriminator="name")
+    Digits | Parquet | Folder | Streets | Camvid | Cityscapes | FashionMnist | Cifar10 | Cifar100 | Svhn | Caltech101,
+    Field(discriminator="name"),
 ]

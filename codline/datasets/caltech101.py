@@ -20,7 +20,10 @@ MD5 = "3138e1922a9193bfa496528edbbc45d0"
 BACKGROUND = "BACKGROUND_Google"  # no class
 IMAGES = 8677  # in the official archive, without the background
 STATISTICS: dict[str, Statistics] = {
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # as torchvision's weights expect; the paper does not say
+    "imagenet": (
+        (0.485, 0.456, 0.406),
+        (0.229, 0.224, 0.225),
+    ),  # as torchvision's weights expect; the paper does not say
     "released": ((0.502,) * 3, (1.0,) * 3),  # main_TOD.py, transforms
 }
 
@@ -36,16 +39,24 @@ class Caltech101(Official):
     statistics: Literal["imagenet", "released"] = "imagenet"
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        from torchvision.datasets import ImageFolder  # two seconds to import; its Caltech101 counts files, and guesses their names
+        from torchvision.datasets import (
+            ImageFolder,
+        )  # two seconds to import; its Caltech101 counts files, and guesses their names
 
         folder = Path(self.root) / "caltech101" / "101_ObjectCategories"
         self.provide(folder.is_dir, lambda: self.bring(folder))
         with understood(folder):
             tree = ImageFolder(str(folder))
         classes = [name for name in tree.classes if name != BACKGROUND]
-        samples = [(path, classes.index(tree.classes[number])) for path, number in tree.samples if tree.classes[number] != BACKGROUND]
+        samples = [
+            (path, classes.index(tree.classes[number]))
+            for path, number in tree.samples
+            if tree.classes[number] != BACKGROUND
+        ]
         if len(samples) != IMAGES:
-            logging.warning("%s: found %d images, expected %d; delete it, and it is made anew", folder, len(samples), IMAGES)
+            logging.warning(
+                "%s: found %d images, expected %d; delete it, and it is made anew", folder, len(samples), IMAGES
+            )
         labels = np.array([number for _, number in samples], np.int32)
         is_test = self.tested(labels, rng)
         kept = np.sort(np.concatenate([self.drawn(rng.permutation(np.flatnonzero(~is_test))), np.flatnonzero(is_test)]))
@@ -55,7 +66,11 @@ class Caltech101(Official):
 
     def bring(self, folder: Path) -> None:
         with zipfile.ZipFile(self.fetched(folder.parent / "caltech-101.zip", URL, MD5)) as outer:
-            inner = next(name for name in outer.namelist() if name.endswith(f"{folder.name}.tar.gz") and not name.startswith("__MACOSX"))
+            inner = next(
+                name
+                for name in outer.namelist()
+                if name.endswith(f"{folder.name}.tar.gz") and not name.startswith("__MACOSX")
+            )
             with outer.open(inner) as archive:
                 downloads.unpacked(archive, folder)
 
@@ -66,7 +81,9 @@ class Caltech101(Official):
         elif self.test < len(labels):
             chosen = rng.permutation(len(labels))[: self.test]
         else:
-            raise UserError(f"params.yaml: prepare.dataset.test: found {self.test}, but there are only {len(labels)} images")
+            raise UserError(
+                f"params.yaml: prepare.dataset.test: found {self.test}, but there are only {len(labels)} images"
+            )
         is_test = np.zeros(len(labels), bool)
         is_test[chosen] = True
         return is_test

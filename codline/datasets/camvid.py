@@ -18,7 +18,19 @@ from codline.data import masks, tables
 from codline.data.raw_dataset import EncodedImages, RawDataset
 from codline.datasets.base import DatasetSpec, Task
 
-CLASSES = ("Sky", "Building", "Pole", "Road", "Pavement", "Tree", "SignSymbol", "Fence", "Car", "Pedestrian", "Bicyclist")
+CLASSES = (
+    "Sky",
+    "Building",
+    "Pole",
+    "Road",
+    "Pavement",
+    "Tree",
+    "SignSymbol",
+    "Fence",
+    "Car",
+    "Pedestrian",
+    "Bicyclist",
+)
 VOID = len(CLASSES)  # in the files; 255 in ours
 
 
@@ -34,14 +46,18 @@ class Camvid(DatasetSpec):
 
     name: Literal["camvid"] = "camvid"
     task: ClassVar[Task] = "segmentation"
-    train: list[str] = Field(min_length=1)  # Parquet files; or folders of images, with the masks of `train` in `trainannot` beside it
+    train: list[str] = Field(
+        min_length=1
+    )  # Parquet files; or folders of images, with the masks of `train` in `trainannot` beside it
     test: list[str] = Field(min_length=1)
     pool: PositiveInt | None = None  # so many images of train, drawn at random; all of them if left out
 
     def load(self, rng: np.random.Generator) -> RawDataset:
         train, test = ([frame for path in paths for frame in frames(Path(path))] for paths in (self.train, self.test))
         if self.pool is not None and self.pool > len(train):
-            raise DataError(f"prepare.dataset.pool: found {self.pool}, but the training files hold only {len(train)} images")
+            raise DataError(
+                f"prepare.dataset.pool: found {self.pool}, but the training files hold only {len(train)} images"
+            )
         kept = np.sort(rng.choice(len(train), self.pool, replace=False)) if self.pool else range(len(train))
         chosen = [train[row] for row in kept] + test
         width, height = size_of(chosen[0])
@@ -65,7 +81,10 @@ def in_folder(folder: Path) -> list[Frame]:
 def in_table(path: Path) -> list[Frame]:
     table = tables.foreign(path, "image", "mask")
     cells = zip(table["image"], table["mask"], strict=True)
-    return [Frame(f"{path}: row {row}", partial(content, image), partial(content, mask)) for row, (image, mask) in enumerate(cells)]
+    return [
+        Frame(f"{path}: row {row}", partial(content, image), partial(content, mask))
+        for row, (image, mask) in enumerate(cells)
+    ]
 
 
 def content(cell: pa.Scalar) -> bytes:
@@ -82,9 +101,13 @@ def label(frame: Frame, size: tuple[int, int]) -> bytes:
         raise DataError(f"{frame.name}: has no mask; expected it as {error.filename}") from error
     for what, found in {"an image": size_of(frame), "a mask": (mask.shape[1], mask.shape[0])}.items():
         if found != size:
-            raise DataError(f"{frame.name}: found {what} of {found[0]}x{found[1]} pixels, expected {size[0]}x{size[1]} as of the first image")
+            raise DataError(
+                f"{frame.name}: found {what} of {found[0]}x{found[1]} pixels, expected {size[0]}x{size[1]} as of the first image"
+            )
     if mask.ndim != 2 or ((mask > VOID) & (mask != 255)).any():
-        raise DataError(f"{frame.name}: found a mask with other numbers than those of the {len(CLASSES)} classes, {VOID} and 255")
+        raise DataError(
+            f"{frame.name}: found a mask with other numbers than those of the {len(CLASSES)} classes, {VOID} and 255"
+        )
     return masks.encoded(np.where(mask == VOID, 255, mask).astype(np.uint8))
 
 

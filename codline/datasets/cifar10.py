@@ -11,7 +11,9 @@ from codline.datasets.official import MEASURED, RELEASED_CIFAR, Official, cifar
 
 class Cifar10(Official):
     name: Literal["cifar10"] = "cifar10"
-    validation: NonNegativeInt = 5000  # supplementary, table of datasets; the released code has none, and 50,000 in its pool
+    validation: NonNegativeInt = (
+        5000  # supplementary, table of datasets; the released code has none, and 50,000 in its pool
+    )
     statistics: Literal["own", "released"] = "own"
 
     def load(self, rng: np.random.Generator) -> RawDataset:

@@ -11,7 +11,9 @@ from codline.datasets.official import MEASURED, RELEASED_CIFAR, Official, cifar
 
 class Cifar100(Official):
     name: Literal["cifar100"] = "cifar100"
-    validation: NonNegativeInt = 5000  # supplementary, table of datasets; the released code has none, and 50,000 in its pool
+    validation: NonNegativeInt = (
+        5000  # supplementary, table of datasets; the released code has none, and 50,000 in its pool
+    )
     statistics: Literal["own", "released"] = "own"  # the released code normalises with its numbers for CIFAR-10
 
     def load(self, rng: np.random.Generator) -> RawDataset:

@@ -32,7 +32,9 @@ class Cityscapes(DatasetSpec):
     def load(self, rng: np.random.Generator) -> RawDataset:
         train, test = (pairs(Path(self.root), split) for split in ("train", "val"))
         if self.validation >= len(train):
-            raise UserError(f"params.yaml: prepare.dataset.validation: found {self.validation}, but there are only {len(train)} training images")
+            raise UserError(
+                f"params.yaml: prepare.dataset.validation: found {self.validation}, but there are only {len(train)} training images"
+            )
         kept = [train[row] for row in np.sort(rng.permutation(len(train))[self.validation :])]
         chosen = kept + test
         numbers, classes = mapping()
@@ -45,7 +47,9 @@ class Cityscapes(DatasetSpec):
 
 def pairs(root: Path, split: str) -> list[tuple[Path, Path]]:
     """Images and their masks, in the order of their names."""
-    from torchvision.datasets import Cityscapes as Official  # two seconds to import; it knows the layout, and unpacks the archives
+    from torchvision.datasets import (
+        Cityscapes as Official,
+    )  # two seconds to import; it knows the layout, and unpacks the archives
 
     try:
         found = Official(str(root), split=split, mode="fine", target_type="semantic")
@@ -57,7 +61,9 @@ def pairs(root: Path, split: str) -> list[tuple[Path, Path]]:
     if not found.images:
         raise DataError(f"{root}/leftImg8bit/{split}: found no images, expected a folder for each city")
     if len(found.images) != COUNTS[split]:
-        logging.warning("%s/leftImg8bit/%s: found %d images, expected %d", root, split, len(found.images), COUNTS[split])
+        logging.warning(
+            "%s/leftImg8bit/%s: found %d images, expected %d", root, split, len(found.images), COUNTS[split]
+        )
     return sorted((Path(image), Path(target[0])) for image, target in zip(found.images, found.targets, strict=True))
 
 
@@ -77,7 +83,9 @@ def label(image: Path, target: Path, size: tuple[int, int], numbers: np.ndarray)
         mask = np.asarray(picture)
     for path, found in {image: size_of(image), target: (mask.shape[1], mask.shape[0])}.items():
         if found != size:
-            raise DataError(f"{path}: found {found[0]}x{found[1]} pixels, expected {size[0]}x{size[1]} as of the first image")
+            raise DataError(
+                f"{path}: found {found[0]}x{found[1]} pixels, expected {size[0]}x{size[1]} as of the first image"
+            )
     return masks.encoded(numbers[mask])
 
 

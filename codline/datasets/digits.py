@@ -20,4 +20,6 @@ class Digits(DatasetSpec):
         images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # stored as 0..16
         is_test = np.zeros(len(images), bool)
         is_test[rng.permutation(len(images))[: round(self.test * len(images))]] = True
-        return RawDataset(images, digits.target.astype(np.int32), is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,))
+        return RawDataset(
+            images, digits.target.astype(np.int32), is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,)
+        )

@@ -30,7 +30,9 @@ NAMED = 5  # files named in a sentence
 def share_or_folder(value: Any) -> Any:
     is_share = isinstance(value, float) and 0 < value < 1
     if not is_share and not (isinstance(value, str) and value):
-        raise ValueError("a share of the labelled images (more than 0, less than 1), or the name of a folder or of a split in labels.csv")
+        raise ValueError(
+            "a share of the labelled images (more than 0, less than 1), or the name of a folder or of a split in labels.csv"
+        )
     return value
 
 
@@ -46,8 +48,12 @@ class Folder(DatasetSpec):
 
     name: Literal["folder"] = "folder"
     path: str
-    labels: str | None = None  # a csv with the columns file and label, perhaps split; labels.csv in the folder, if left out
-    test: Annotated[float | str, BeforeValidator(share_or_folder)] | None = None  # left out: the folder or split named test, else 0.2
+    labels: str | None = (
+        None  # a csv with the columns file and label, perhaps split; labels.csv in the folder, if left out
+    )
+    test: Annotated[float | str, BeforeValidator(share_or_folder)] | None = (
+        None  # left out: the folder or split named test, else 0.2
+    )
     size: Size | None = None  # left out: 224, or the images' own
     channels: Literal["auto", 1, 3] = "auto"  # 1 if all images are grey, else 3
     unreadable: Literal["refuse", "skip"] = "refuse"
@@ -57,16 +63,24 @@ class Folder(DatasetSpec):
         files = found(root)
         sheet = Path(self.labels) if self.labels else root / "labels.csv"
         listed = self.labels is not None or sheet.is_file()
-        pictures = in_sheet(root, sheet, files) if listed else in_tree(root, files, self.test if isinstance(self.test, str) else None)
+        pictures = (
+            in_sheet(root, sheet, files)
+            if listed
+            else in_tree(root, files, self.test if isinstance(self.test, str) else None)
+        )
         del files
         shapes = self.usable(root, [picture.file for picture in pictures])
         pictures = [picture for picture, shape in zip(pictures, shapes, strict=True) if shape is not None]
         classes = named(root, sheet if listed else None, pictures)
         number = {name: i for i, name in enumerate(classes)}
-        labels = np.array([number[picture.label] if picture.label is not None else -1 for picture in pictures], np.int32)
+        labels = np.array(
+            [number[picture.label] if picture.label is not None else -1 for picture in pictures], np.int32
+        )
         is_test = self.split(root, pictures, labels, rng)
         shape = self.shape({shape for shape in shapes if shape is not None})
-        names = pa.array([os.fsencode(picture.file) for picture in pictures], pa.binary())  # a third of what strings of Python's take
+        names = pa.array(
+            [os.fsencode(picture.file) for picture in pictures], pa.binary()
+        )  # a third of what strings of Python's take
 
         def place(row: int) -> Path:
             return root / os.fsdecode(names[row].as_py())
@@ -89,7 +103,9 @@ class Folder(DatasetSpec):
         state_directory.note("unreadable", "prepare", broken or None)
         if broken:
             sentence = f"{root}: {len(broken)} of {len(files)} images cannot be used: {several([f'{file}: {why}' for file, why in broken.items()])}"
-            listed = f" ({state_directory.root()}/unreadable/prepare.json lists them all)" if len(broken) > NAMED else ""
+            listed = (
+                f" ({state_directory.root()}/unreadable/prepare.json lists them all)" if len(broken) > NAMED else ""
+            )
             if self.unreadable == "refuse" or len(broken) == len(files):
                 raise DataError(f"{sentence}{listed}; remove or repair them, or set prepare.dataset.unreadable=skip")
             logging.warning("%s%s; they are skipped", sentence, listed)
@@ -107,7 +123,9 @@ class Folder(DatasetSpec):
                 f"{root}: found {few} test images (looked for {name}, found {several(splits) or 'no split'}); prepare.dataset.test may name another"
             )
         if (unknown := np.flatnonzero(is_test & (labels < 0))).size:
-            raise DataError(f"{root}: {len(unknown)} test images have no label, such as {pictures[unknown[0]].file}; expected one for each")
+            raise DataError(
+                f"{root}: {len(unknown)} test images have no label, such as {pictures[unknown[0]].file}; expected one for each"
+            )
         return is_test
 
     def shape(self, shapes: set[Shape]) -> Shape:
@@ -123,7 +141,9 @@ def drawn(root: Path, labels: np.ndarray, share: float, rng: np.random.Generator
     known = np.flatnonzero(labels >= 0)
     count = round(share * len(known))
     if not 0 < count < len(known):
-        raise DataError(f"{root}: {share:g} of {len(known)} labelled images leaves {count} for testing, expected at least one there and one in the pool")
+        raise DataError(
+            f"{root}: {share:g} of {len(known)} labelled images leaves {count} for testing, expected at least one there and one in the pool"
+        )
     is_test = np.zeros(len(labels), bool)
     is_test[rng.permutation(known)[:count]] = True
     return is_test
@@ -151,7 +171,9 @@ def found(root: Path) -> list[str]:
     if not root.exists():
         raise DataError(f"{root}: not found; prepare.dataset.path names it, from {Path.cwd()}")
     if not root.is_dir():
-        raise DataError(f"{root}: a file; expected a folder with images (for a Parquet file: prepare.dataset={{name: parquet, ...}})")
+        raise DataError(
+            f"{root}: a file; expected a folder with images (for a Parquet file: prepare.dataset={{name: parquet, ...}})"
+        )
     return sorted(walked(root, "", ()))
 
 
@@ -160,10 +182,14 @@ def walked(folder: Path, prefix: str, above: tuple[tuple[int, int], ...]) -> Ite
     try:
         status, names = folder.stat(), os.listdir(folder)  # noqa: PTH208 (paths of their own would take 400 bytes each)
     except OSError as error:
-        raise DataError(f"{folder}: this folder cannot be read ({os.strerror(error.errno) if error.errno else error})") from error
+        raise DataError(
+            f"{folder}: this folder cannot be read ({os.strerror(error.errno) if error.errno else error})"
+        ) from error
     here = (status.st_dev, status.st_ino)
     if here in above:
-        raise DataError(f"{folder}: a link to a folder that it lies in itself, so there is no end to it; remove the link")
+        raise DataError(
+            f"{folder}: a link to a folder that it lies in itself, so there is no end to it; remove the link"
+        )
     for name in names:
         if not os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112 (Path.is_dir raises where a link leads to itself)
             yield f"{prefix}{name}"
@@ -176,9 +202,16 @@ def pictured(root: Path, files: list[str], listed: Collection[str] = (), sheet: 
     itself = None if sheet is None else spelled(root, str(sheet))
     images = [file for file in files if file in listed or is_image(file)]
     others = (file for file in files if file not in listed and file != itself and not is_image(file))
-    rest = Counter("hidden" if hidden(file) else PurePosixPath(file).suffix.lower() or "without a suffix" for file in others)
+    rest = Counter(
+        "hidden" if hidden(file) else PurePosixPath(file).suffix.lower() or "without a suffix" for file in others
+    )
     if rest:
-        logging.warning("%s: %d images; ignored: %s", root, len(images), ", ".join(f"{count} {kind}" for kind, count in sorted(rest.items())))
+        logging.warning(
+            "%s: %d images; ignored: %s",
+            root,
+            len(images),
+            ", ".join(f"{count} {kind}" for kind, count in sorted(rest.items())),
+        )
     if not images:
         found = f"{len(files)} files, but no image" if files else "no file"
         raise DataError(f"{root}: found {found} in it or its folders; expected images, such as .jpg or .png")
@@ -202,7 +235,9 @@ def in_tree(root: Path, files: list[str], test: str | None) -> list[Picture]:
         return [Picture(image, folders(image)[0]) for image in images]
     if len(tops) != 2 or not all("/" in image for image in images):
         others = several(sorted(tops - {name})) if len(tops) != 2 else "images in no folder"
-        raise DataError(f"{root}: found {name} and beside it {others}; expected two folders, one of them {name}, with a folder per class in each")
+        raise DataError(
+            f"{root}: found {name} and beside it {others}; expected two folders, one of them {name}, with a folder per class in each"
+        )
     return [Picture(image, folders(image)[1], folders(image)[0]) for image in images]
 
 
@@ -220,12 +255,16 @@ def in_sheet(root: Path, sheet: Path, files: list[str]) -> list[Picture]:
         if file not in everything:
             raise DataError(f"{sheet}: line {line}: {row['file']!r} is not in {root}")
         if file in rows and rows[file].label != label:
-            raise DataError(f"{sheet}: line {line}: {file} is labelled {label or 'nothing'}, further up {rows[file].label or 'nothing'}; expected one label")
+            raise DataError(
+                f"{sheet}: line {line}: {file} is labelled {label or 'nothing'}, further up {rows[file].label or 'nothing'}; expected one label"
+            )
         rows[file] = Picture(file, label, row.get("split") or None)
     images = pictured(root, files, rows, sheet)
     tops = {PurePosixPath(file).parts[0] for file in images}
     if tops == {"train", "test"} and not any(picture.split for picture in rows.values()):
-        return [Picture(file, rows[file].label if file in rows else None, PurePosixPath(file).parts[0]) for file in images]
+        return [
+            Picture(file, rows[file].label if file in rows else None, PurePosixPath(file).parts[0]) for file in images
+        ]
     return [rows.get(file, Picture(file, None)) for file in images]
 
 
@@ -241,9 +280,17 @@ def named(root: Path, sheet: Path | None, pictures: list[Picture]) -> tuple[str,
     """The classes, in the order of their names."""
     classes = sorted({picture.label for picture in pictures if picture.label is not None})
     if not classes:
-        where = f"{sheet}: no image has a label" if sheet else f"{root}: {len(pictures)} images, but no folder that would name their class"
+        where = (
+            f"{sheet}: no image has a label"
+            if sheet
+            else f"{root}: {len(pictures)} images, but no folder that would name their class"
+        )
         raise DataError(f"{where}; expected a folder per class, or a labels.csv with the columns file and label")
     if len(classes) == 1:
-        inside = f"; are the classes the folders in {root / classes[0]}?" if sheet is None and any(p.file.count("/") > 1 for p in pictures) else ""
+        inside = (
+            f"; are the classes the folders in {root / classes[0]}?"
+            if sheet is None and any(p.file.count("/") > 1 for p in pictures)
+            else ""
+        )
         raise DataError(f"{sheet or root}: found one class, {classes[0]}, expected at least two{inside}")
     return tuple(classes)

@@ -40,12 +40,18 @@ class Official(DatasetSpec):
         """The rows of the pool, ascending, out of training images in random order. The images for validation do not depend on the pool's size."""
         left = len(order) - self.validation
         if left < 1:
-            raise UserError(f"params.yaml: prepare.dataset.validation: found {self.validation}, but there are only {len(order)} training images")
+            raise UserError(
+                f"params.yaml: prepare.dataset.validation: found {self.validation}, but there are only {len(order)} training images"
+            )
         if self.pool is not None and self.pool > left:
-            raise UserError(f"params.yaml: prepare.dataset.pool: found {self.pool}, but only {left} training images are left for it")
+            raise UserError(
+                f"params.yaml: prepare.dataset.pool: found {self.pool}, but only {left} training images are left for it"
+            )
         return np.sort(order[self.validation :][: self.pool])
 
-    def split(self, parts: list[Part], classes: list[str], rng: np.random.Generator, statistics: Statistics = MEASURED) -> RawDataset:
+    def split(
+        self, parts: list[Part], classes: list[str], rng: np.random.Generator, statistics: Statistics = MEASURED
+    ) -> RawDataset:
         """Out of the images for training and those for testing: the pool first, then all test images."""
         (train, answers), (test, test_answers) = parts
         kept = self.drawn(rng.permutation(len(train)))

@@ -24,7 +24,9 @@ class Parquet(DatasetSpec):
     test: list[str] = Field(min_length=1)
     pool: PositiveInt | None = None  # so many images of train, drawn at random; all of them if left out
 
-    size: Size | None = None  # cut encoded files of any sizes to this one, when they are stored; left out, all must have one size
+    size: Size | None = (
+        None  # cut encoded files of any sizes to this one, when they are stored; left out, all must have one size
+    )
     channels: Literal[1, 3] = 3  # of what is cut so
 
     def load(self, rng: np.random.Generator) -> RawDataset:
@@ -51,14 +53,18 @@ class Parquet(DatasetSpec):
             cell: bytes = parts[part][1]["image"][there].as_py()
             return cell
 
-        return EncodedImages(len(rows), read, (self.channels, *size), lambda row: f"{parts[place(row)[0]][0]}: row {place(row)[1]}")
+        return EncodedImages(
+            len(rows), read, (self.channels, *size), lambda row: f"{parts[place(row)[0]][0]}: row {place(row)[1]}"
+        )
 
 
 def stacked(parts: list[tuple[Path, pa.Table]]) -> np.ndarray:
     images = [decoded(path, table) for path, table in parts]
     shapes = {image.shape[1:]: path for image, (path, _) in zip(images, parts, strict=True)}
     if len(shapes) > 1:
-        raise DataError(f"images of several sizes: {', '.join(f'{shape} in {path}' for shape, path in shapes.items())}; set prepare.dataset.size")
+        raise DataError(
+            f"images of several sizes: {', '.join(f'{shape} in {path}' for shape, path in shapes.items())}; set prepare.dataset.size"
+        )
     return np.concatenate(images)
 
 
@@ -88,7 +94,9 @@ def numbered(path: Path, table: pa.Table, classes: tuple[str, ...]) -> np.ndarra
     found = [label if isinstance(label, int) else numbers.get(str(label), -1) for label in labels]
     for row, number in enumerate(found):
         if not 0 <= number < len(classes):
-            raise DataError(f"{path}: row {row}: found the label {labels[row]!r}, expected one of {len(classes)} classes")
+            raise DataError(
+                f"{path}: row {row}: found the label {labels[row]!r}, expected one of {len(classes)} classes"
+            )
     return np.array(found, np.int32)
 
 
@@ -104,7 +112,9 @@ def decoded(path: Path, table: pa.Table) -> np.ndarray:
         image = pixels(path, row, cell)
         first = image.shape if first is None else first
         if image.shape != first:
-            raise DataError(f"{path}: row {row}: found an image of {image.shape}, expected {first} as in the rows before it; set prepare.dataset.size")
+            raise DataError(
+                f"{path}: row {row}: found an image of {image.shape}, expected {first} as in the rows before it; set prepare.dataset.size"
+            )
         decodings.append(image)
     return np.stack(decodings)
 

@@ -31,10 +31,14 @@ class Streets(DatasetSpec):
     town: NonNegativeInt = 0  # another number, other streets
 
     def load(self, rng: Rng) -> RawDataset:
-        scenes = [Scene(np.random.default_rng([self.town, i]), self.height, self.width).finished() for i in range(self.count)]
+        scenes = [
+            Scene(np.random.default_rng([self.town, i]), self.height, self.width).finished() for i in range(self.count)
+        ]
         is_test = np.zeros(self.count, bool)
         is_test[rng.permutation(self.count)[: round(self.test * self.count)]] = True
-        return RawDataset(np.stack([image for image, _ in scenes]), [masks.encoded(mask) for _, mask in scenes], is_test, CLASSES)
+        return RawDataset(
+            np.stack([image for image, _ in scenes]), [masks.encoded(mask) for _, mask in scenes], is_test, CLASSES
+        )
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,34 @@ LIGHTS = (
     Light((92, 108, 164), (250, 196, 138), (256, 222, 184), shadows=True),
     Light((24, 32, 70), (126, 96, 116), (146, 144, 176), lamps=True),
 )
-WALLS: tuple[Colour, ...] = ((176, 148, 122), (150, 92, 76), (198, 186, 164), (128, 124, 126), (168, 160, 150), (186, 152, 96), (112, 104, 112))
-PAINTS: tuple[Colour, ...] = ((182, 34, 36), (40, 74, 150), (226, 226, 228), (34, 36, 42), (140, 144, 150), (212, 168, 44), (44, 110, 84), (236, 120, 40))
-CLOTHES: tuple[Colour, ...] = ((200, 50, 60), (240, 200, 60), (60, 90, 190), (230, 230, 230), (50, 50, 60), (120, 60, 140), (60, 150, 90))
+WALLS: tuple[Colour, ...] = (
+    (176, 148, 122),
+    (150, 92, 76),
+    (198, 186, 164),
+    (128, 124, 126),
+    (168, 160, 150),
+    (186, 152, 96),
+    (112, 104, 112),
+)
+PAINTS: tuple[Colour, ...] = (
+    (182, 34, 36),
+    (40, 74, 150),
+    (226, 226, 228),
+    (34, 36, 42),
+    (140, 144, 150),
+    (212, 168, 44),
+    (44, 110, 84),
+    (236, 120, 40),
+)
+CLOTHES: tuple[Colour, ...] = (
+    (200, 50, 60),
+    (240, 200, 60),
+    (60, 90, 190),
+    (230, 230, 230),
+    (50, 50, 60),
+    (120, 60, 140),
+    (60, 150, 90),
+)
 SKINS: tuple[Colour, ...] = ((236, 200, 172), (198, 148, 112), (126, 84, 60))
 
 
@@ -74,7 +103,10 @@ class Scene:
         self.light = LIGHTS[self.between(0, len(LIGHTS) - 1)]
         self.eye, self.vanishing = self.share(self.H, 32, 50), self.share(self.W, 22, 78)
         self.unit = self.H - self.eye
-        self.road = (self.share(self.unit, 115, 165), self.share(self.unit, 115, 165))  # from the middle to the left and the right kerb
+        self.road = (
+            self.share(self.unit, 115, 165),
+            self.share(self.unit, 115, 165),
+        )  # from the middle to the left and the right kerb
         self.walk = tuple(half + self.share(self.unit, 35, 80) for half in self.road)
         self.sunny = self.between(0, 1)
         self.draw()
@@ -85,12 +117,18 @@ class Scene:
         self.ground()
         for side in (0, 1):
             self.row(side)
-        for _, paint in sorted(self.things(), key=lambda thing: thing[0]):  # what is far is drawn first, and hidden by what is near
+        for _, paint in sorted(
+            self.things(), key=lambda thing: thing[0]
+        ):  # what is far is drawn first, and hidden by what is near
             paint()
 
     def finished(self) -> tuple[np.ndarray, np.ndarray]:
         """The image (channels, height, width) and its mask."""
-        coarse = self.rng.integers(-8, 9, (-(-self.H // 4), -(-self.W // 4)), np.int32).repeat(4, 0).repeat(4, 1)[: self.H, : self.W]
+        coarse = (
+            self.rng.integers(-8, 9, (-(-self.H // 4), -(-self.W // 4)), np.int32)
+            .repeat(4, 0)
+            .repeat(4, 1)[: self.H, : self.W]
+        )
         texture = (coarse + self.rng.integers(-8, 9, (self.H, self.W), np.int32)) * ROUGHNESS[self.label] // 10
         exposure = self.between(190, 280)
         lit = (self.colour + texture[..., None]) * np.array(self.light.tint, np.int32) // ONE * exposure // ONE
@@ -139,11 +177,25 @@ class Scene:
     def sky(self) -> None:
         down = (self.y * ONE // self.eye).clip(0, ONE)[..., None]
         self.colour[:] = (np.array(self.light.zenith) * (ONE - down) + np.array(self.light.horizon) * down) // ONE
-        cloud = np.array([(a + 3 * b) // 4 for a, b in zip(self.light.zenith, (250, 248, 246) if not self.light.lamps else self.light.horizon, strict=True)])
+        cloud = np.array(
+            [
+                (a + 3 * b) // 4
+                for a, b in zip(
+                    self.light.zenith, (250, 248, 246) if not self.light.lamps else self.light.horizon, strict=True
+                )
+            ]
+        )
         for _ in range(self.between(0, 4)):
             x, y = self.between(0, self.W), self.share(self.eye, 5, 60)
             for _ in range(4):
-                self.oval(x + self.share(self.W, -9, 9), y + self.share(self.eye, -4, 4), self.share(self.W, 3, 9), self.share(self.eye, 3, 7), cloud, SKY)
+                self.oval(
+                    x + self.share(self.W, -9, 9),
+                    y + self.share(self.eye, -4, 4),
+                    self.share(self.W, 3, 9),
+                    self.share(self.eye, 3, 7),
+                    cloud,
+                    SKY,
+                )
 
     def skyline(self) -> None:
         """Roofs and trees where the street ends."""
@@ -166,7 +218,11 @@ class Scene:
         walk = below & (across >= -self.walk[0] * depth) & (across <= self.walk[1] * depth)
         self.lay(walk, (stone, stone - 4, stone - 10), PAVEMENT)
         slab = self.share(self.unit, 30, 44)
-        self.lay(walk & ((away % 24 < 3) | (across // depth.clip(1) % slab < 3)) & (depth > self.unit // 5), (stone - 26, stone - 28, stone - 32), PAVEMENT)
+        self.lay(
+            walk & ((away % 24 < 3) | (across // depth.clip(1) % slab < 3)) & (depth > self.unit // 5),
+            (stone - 26, stone - 28, stone - 32),
+            PAVEMENT,
+        )
         road = below & (across >= -self.road[0] * depth) & (across <= self.road[1] * depth)
         self.lay(road, (asphalt, asphalt, asphalt + 4), ROAD)
         kerb = road & ((across <= -(self.road[0] * 96 // 100) * depth) | (across >= self.road[1] * 96 // 100 * depth))
@@ -178,7 +234,11 @@ class Scene:
         """A dashed line in the middle, sometimes a crossing for those on foot."""
         middle, half = (self.road[1] - self.road[0]) // 2, self.unit * 3 // 100
         dashed = (away + self.between(0, 47)) % 48 < 26
-        self.lay(road & dashed & (across >= (middle - half) * depth) & (across <= (middle + half) * depth), (222, 220, 208), ROAD)
+        self.lay(
+            road & dashed & (across >= (middle - half) * depth) & (across <= (middle + half) * depth),
+            (222, 220, 208),
+            ROAD,
+        )
         if self.between(0, 5) == 0:
             start, bar = self.between(76, 150), self.share(self.unit, 26, 34)
             crossing = road & (away >= start) & (away < start + 44)
@@ -212,27 +272,50 @@ class Scene:
     def hedge(self, columns: slice, scale: np.ndarray) -> None:
         if scale.size:
             high = self.share(self.unit, 50, 130) + self.rng.integers(-self.unit // 12, self.unit // 12 + 1, scale.size)
-            where = (self.y >= self.eye - (high - self.unit) * scale // ONE) & (self.y < self.eye + self.unit * scale // ONE)
+            where = (self.y >= self.eye - (high - self.unit) * scale // ONE) & (
+                self.y < self.eye + self.unit * scale // ONE
+            )
             self.fill(columns, where, self.hazy((62, 100, 50), int(scale.max())), VEGETATION)
 
     def house(self, columns: slice, scale: np.ndarray, *, bright: bool) -> None:
         if not scale.size:
             return
-        high, storey, bay = self.share(self.unit, 180, 560), self.share(self.unit, 78, 104), self.share(self.unit, 56, 96)
+        high, storey, bay = (
+            self.share(self.unit, 180, 560),
+            self.share(self.unit, 78, 104),
+            self.share(self.unit, 56, 96),
+        )
         foot = self.eye + self.unit * scale // ONE
-        above = (foot - self.y) * ONE // scale.clip(1)  # height above the pavement, as it would be at the lower edge of the image
+        above = (
+            (foot - self.y) * ONE // scale.clip(1)
+        )  # height above the pavement, as it would be at the lower edge of the image
         along = 2 * self.W * ONE // scale.clip(1)
         wall = tuple(channel * (118 if bright else 84) // 100 for channel in self.one_of(WALLS))
         near = int(scale.max())
         inside = (above > 0) & (above <= high)
         self.fill(columns, inside, self.hazy(wall, near), BUILDING)
-        glass = (above % storey > storey * 30 // 100) & (above % storey < storey * 78 // 100) & (along % bay > bay * 24 // 100) & (above < high * 94 // 100)
-        shop = (above < storey) & (above > storey * 14 // 100) & (above < storey * 80 // 100) & (along % (2 * bay) > bay * 20 // 100)
+        glass = (
+            (above % storey > storey * 30 // 100)
+            & (above % storey < storey * 78 // 100)
+            & (along % bay > bay * 24 // 100)
+            & (above < high * 94 // 100)
+        )
+        shop = (
+            (above < storey)
+            & (above > storey * 14 // 100)
+            & (above < storey * 80 // 100)
+            & (along % (2 * bay) > bay * 20 // 100)
+        )
         panes = inside & (glass & (above > storey) | shop) & (scale > 26)
         lit = self.light.lamps & ((along // bay * 7 + above // storey * 5 + high) % 3 != 0)
         self.fill(columns, panes & ~lit, self.hazy((62, 74, 92), near), BUILDING)
         self.fill(columns, panes & lit, np.array((510, 420, 210)), BUILDING)
-        self.fill(columns, inside & (above > high - self.unit // 12), self.hazy(tuple(c * 6 // 10 for c in wall), near), BUILDING)
+        self.fill(
+            columns,
+            inside & (above > high - self.unit // 12),
+            self.hazy(tuple(c * 6 // 10 for c in wall), near),
+            BUILDING,
+        )
 
     def fill(self, columns: slice, where: np.ndarray, colour: np.ndarray, label: int) -> None:
         self.colour[:, columns][where], self.label[:, columns][where] = colour, label
@@ -252,7 +335,9 @@ class Scene:
         if self.between(0, 7) == 0:
             yield self.placed(self.person, self.share(self.unit, -80, 80), 50, 130)
 
-    def placed(self, paint: Callable[[int, int, int], None], across: int, far: int, near: int) -> tuple[int, Callable[[], None]]:
+    def placed(
+        self, paint: Callable[[int, int, int], None], across: int, far: int, near: int
+    ) -> tuple[int, Callable[[], None]]:
         """Somewhere between two scales: evenly in depth, so mostly far away."""
         scale = ONE * ONE // self.between(ONE * ONE // near, ONE * ONE // far)
         return self.at(paint, across, scale)
@@ -278,7 +363,11 @@ class Scene:
 
     def parked(self, side: int) -> Iterator[tuple[int, Callable[[], None]]]:
         if self.between(0, 2) == 0:
-            away, step, place = self.between(ONE, 3 * ONE), self.between(ONE * 3 // 4, ONE * 5 // 4), self.road[side] - self.unit * 43 // 100
+            away, step, place = (
+                self.between(ONE, 3 * ONE),
+                self.between(ONE * 3 // 4, ONE * 5 // 4),
+                self.road[side] - self.unit * 43 // 100,
+            )
             for number in range(self.between(1, 5)):
                 yield self.at(self.car, place if side else -place, ONE * ONE // (away + number * step))
 
@@ -303,10 +392,21 @@ class Scene:
             self.box(x - half + inset, level - 1, x + half - inset + 1, level, paint, CAR)
             if high * 5 // 100 < row < high * 34 // 100:
                 self.box(x - half + inset * 3 // 2, level - 1, x + half - inset * 3 // 2 + 1, level, glass, CAR)
-        bright = np.array((300, 40, 30) if rear else (340, 330, 280)) if self.light.lamps else self.hazy((210, 30, 30) if rear else (240, 236, 214), scale)
+        bright = (
+            np.array((300, 40, 30) if rear else (340, 330, 280))
+            if self.light.lamps
+            else self.hazy((210, 30, 30) if rear else (240, 236, 214), scale)
+        )
         for lamp in (x - half, x + half - half * 30 // 100):
             self.box(lamp, y - high * 48 // 100, lamp + half * 30 // 100 + 1, y - high * 36 // 100, bright, CAR)
-        self.box(x - half * 3 // 10, y - high * 30 // 100, x + half * 3 // 10, y - high * 20 // 100, self.hazy((226, 222, 200), scale), CAR)
+        self.box(
+            x - half * 3 // 10,
+            y - high * 30 // 100,
+            x + half * 3 // 10,
+            y - high * 20 // 100,
+            self.hazy((226, 222, 200), scale),
+            CAR,
+        )
 
     def person(self, x: int, y: int, scale: int) -> None:
         high = self.unit * self.between(68, 84) * scale // 100 // ONE
@@ -332,10 +432,20 @@ class Scene:
         self.box(tip - 2 * half - 1, y - high + half, tip + 2 * half + 2, y - high + 3 * half + 2, glow, POLE)
 
     def tree(self, x: int, y: int, scale: int) -> None:
-        high, half = self.unit * self.between(150, 260) * scale // 100 // ONE, max(self.unit * 6 * scale // 100 // ONE, 1)
+        high, half = (
+            self.unit * self.between(150, 260) * scale // 100 // ONE,
+            max(self.unit * 6 * scale // 100 // ONE, 1),
+        )
         self.box(x - half, y - high * 60 // 100, x + half + 1, y, self.hazy((86, 64, 46), scale), VEGETATION)
         green, crown = self.between(88, 132), high * 34 // 100
         for part in range(7):
             leaf = self.hazy((green - 44 + 3 * part, green - 12 + 5 * part, 40 + 2 * part), scale)
             dx, dy = self.share(crown, -62, 62), self.share(crown, -55, 55) - part * crown // 14
-            self.oval(x + dx, y - high * 70 // 100 + dy, self.share(crown, 42, 66), self.share(crown, 36, 56), leaf, VEGETATION)
+            self.oval(
+                x + dx,
+                y - high * 70 // 100 + dy,
+                self.share(crown, 42, 66),
+                self.share(crown, 36, 56),
+                leaf,
+                VEGETATION,
+            )

@@ -14,7 +14,9 @@ RELEASED: Statistics = ((0.4310, 0.4302, 0.4463), (0.1965, 0.1984, 0.1992))  # m
 
 class Svhn(Official):
     name: Literal["svhn"] = "svhn"
-    validation: NonNegativeInt = 7326  # supplementary, table of datasets; the released code has none, and 73,257 in its pool
+    validation: NonNegativeInt = (
+        7326  # supplementary, table of datasets; the released code has none, and 73,257 in its pool
+    )
     statistics: Literal["own", "released"] = "own"
 
     def load(self, rng: np.random.Generator) -> RawDataset:
@@ -29,4 +31,9 @@ class Svhn(Official):
         )
         with understood(folder):
             train, test = (SVHN(folder, split=split) for split in ("train", "test"))
-        return self.split([(part.data, part.labels) for part in (train, test)], list("0123456789"), rng, MEASURED if self.statistics == "own" else RELEASED)
+        return self.split(
+            [(part.data, part.labels) for part in (train, test)],
+            list("0123456789"),
+            rng,
+            MEASURED if self.statistics == "own" else RELEASED,
+        )

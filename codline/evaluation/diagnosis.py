@@ -25,12 +25,19 @@ class Hindsight:
     losses: np.ndarray
     moved: np.ndarray  # since the last cycle's model; nan where that saw nothing
     rivals: dict[str, np.ndarray]  # what other strategies would have scored
-    classes: np.ndarray  # (images, classes): how often each class is in the truth: once, or in so many of the pixels kept
+    classes: (
+        np.ndarray
+    )  # (images, classes): how often each class is in the truth: once, or in so many of the pixels kept
 
 
-def looked_back(ids: np.ndarray, truth: np.ndarray, ours: Arrays, before: Arrays, classes: int, chunk: int) -> Hindsight:
+def looked_back(
+    ids: np.ndarray, truth: np.ndarray, ours: Arrays, before: Arrays, classes: int, chunk: int
+) -> Hindsight:
     """`truth` are labels as tables keep them."""
-    parts = [of_chunk(ids[start : start + chunk], truth[start : start + chunk], ours, before, classes) for start in range(0, len(ids), chunk)]
+    parts = [
+        of_chunk(ids[start : start + chunk], truth[start : start + chunk], ours, before, classes)
+        for start in range(0, len(ids), chunk)
+    ]
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return Hindsight(ids, joined.pop("losses"), joined.pop("moved"), classes=joined.pop("classes"), rivals=joined)
 
@@ -40,7 +47,11 @@ def of_chunk(ids: np.ndarray, truth: np.ndarray, ours: Arrays, before: Arrays, c
     probs, kept, moved = softmax(logits), before.has(ids), np.full(len(ids), np.nan)
     if kept.any():
         moved[kept] = discrepancy(probs[kept], softmax(before.take(ids[kept])))
-    return {"losses": losses(logits, wanted), "moved": moved, "classes": counted(wanted, classes)} | rank_statistics.rivals(probs)
+    return {
+        "losses": losses(logits, wanted),
+        "moved": moved,
+        "classes": counted(wanted, classes),
+    } | rank_statistics.rivals(probs)
 
 
 def counted(wanted: np.ndarray, classes: int) -> np.ndarray:
@@ -58,7 +69,8 @@ def captured_by(other: Pass, seen: Hindsight, ours: Arrays) -> dict[str, Any]:
 def of_query(seen: Hindsight, asked: np.ndarray) -> dict[str, Any]:
     """`asked` says which of the images were. COD's rule for the first cycle is a matter of parameters: there `moved` is no rival."""
     overlaps = {
-        name: rank_statistics.overlap(seen.ids[asked], seen.ids[rank_statistics.ranked(rival, seen.ids)[: asked.sum()]]) for name, rival in seen.rivals.items()
+        name: rank_statistics.overlap(seen.ids[asked], seen.ids[rank_statistics.ranked(rival, seen.ids)[: asked.sum()]])
+        for name, rival in seen.rivals.items()
     }
     moved = seen.moved[~np.isnan(seen.moved)]
     return {

@@ -40,7 +40,9 @@ class Segmentation:
         counted = mask_HW != NOTHING
         probs_CP = output_store.softmax(logits_CHW[None])[0][:, counted]
         truth, said, confidence = mask_HW[counted], probs_CP.argmax(axis=0), probs_CP.max(axis=0)
-        here = np.bincount(truth.astype(np.int64) * len(self.classes) + said, minlength=self.confusion_CC.size).reshape(self.confusion_CC.shape)
+        here = np.bincount(truth.astype(np.int64) * len(self.classes) + said, minlength=self.confusion_CC.size).reshape(
+            self.confusion_CC.shape
+        )
         self.confusion_CC += here
         bins = np.minimum((confidence * self.bins).astype(np.int64), self.bins - 1)
         for row, weights in zip(self.calibration_3B, (None, confidence, said == truth), strict=True):
@@ -60,7 +62,13 @@ class Segmentation:
             "calibration_error": float(np.abs(confidence - right).sum() / max(pixels.sum(), 1)),
             "per_class_accuracy": dict(zip(self.classes, recalls.tolist(), strict=True)),
             "per_class_iou": {name: None if np.isnan(value) else float(value) for name, value in per_class},
-            "pixel_share": dict(zip(self.classes, (self.confusion_CC.sum(axis=1) / max(self.confusion_CC.sum(), 1)).tolist(), strict=True)),
+            "pixel_share": dict(
+                zip(
+                    self.classes,
+                    (self.confusion_CC.sum(axis=1) / max(self.confusion_CC.sum(), 1)).tolist(),
+                    strict=True,
+                )
+            ),
             "confusion": self.confusion_CC.tolist(),
         }
 

@@ -11,7 +11,9 @@ PERCENT = np.arange(1, 101)
 LEVEL = 0.95  # of the bootstrap interval
 
 
-def foretold(scores: np.ndarray, losses: np.ndarray, ids: np.ndarray, rng: np.random.Generator, resamples: int, buckets: int) -> dict[str, Any]:
+def foretold(
+    scores: np.ndarray, losses: np.ndarray, ids: np.ndarray, rng: np.random.Generator, resamples: int, buckets: int
+) -> dict[str, Any]:
     """All that a score says of the losses."""
     low, high = spearman_interval(scores, losses, rng, resamples) or (None, None)
     captured = capture(scores, losses, ids)
@@ -43,7 +45,9 @@ def capture(scores: np.ndarray, losses: np.ndarray, ids: np.ndarray) -> np.ndarr
     for row, values in zip(places, (scores, losses), strict=True):
         row[ranked(values, ids)] = np.arange(len(ids))
     tops = -(-PERCENT * len(ids) // 100)  # images in k%, rounded up
-    shares: np.ndarray = np.searchsorted(np.sort(places.max(axis=0)), tops) / tops  # in both tops: both places are below it
+    shares: np.ndarray = (
+        np.searchsorted(np.sort(places.max(axis=0)), tops) / tops
+    )  # in both tops: both places are below it
     return shares
 
 
@@ -58,7 +62,9 @@ def spearman(a: np.ndarray, b: np.ndarray) -> float | None:
     return correlation(codes(a), codes(b))
 
 
-def spearman_interval(a: np.ndarray, b: np.ndarray, rng: np.random.Generator, resamples: int) -> tuple[float, float] | None:
+def spearman_interval(
+    a: np.ndarray, b: np.ndarray, rng: np.random.Generator, resamples: int
+) -> tuple[float, float] | None:
     """Percentile bootstrap: images are drawn again with replacement and ranked anew. A draw of constant values says nothing."""
     a, b = codes(a), codes(b)
     draws = (rng.integers(len(a), size=len(a)) for _ in range(resamples))

@@ -47,7 +47,11 @@ def area(curve: Curve) -> float:
 
 def curves(points: list[Point], arm: str) -> dict[int, Curve]:
     """{seed: its curve}"""
-    return {point["seed"]: {row["labels"]: headline(row)[1] for row in point["curve"]} for point in points if point["arm"] == arm}
+    return {
+        point["seed"]: {row["labels"]: headline(row)[1] for row in point["curve"]}
+        for point in points
+        if point["arm"] == arm
+    }
 
 
 def measure(points: list[Point]) -> str:
@@ -57,7 +61,10 @@ def measure(points: list[Point]) -> str:
 
 def at_labels(seeds: dict[int, Curve]) -> list[dict[str, Any]]:
     counts = sorted({labels for curve in seeds.values() for labels in curve})
-    return [{"labels": labels, **estimate([curve[labels] for curve in seeds.values() if labels in curve])} for labels in counts]
+    return [
+        {"labels": labels, **estimate([curve[labels] for curve in seeds.values() if labels in curve])}
+        for labels in counts
+    ]
 
 
 def differences(ours: dict[int, Curve], theirs: dict[int, Curve]) -> dict[str, Any] | None:
@@ -65,7 +72,10 @@ def differences(ours: dict[int, Curve], theirs: dict[int, Curve]) -> dict[str, A
     both = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
     if not both:
         return None
-    pairs = {seed: {n: ours[seed][n] - theirs[seed][n] for n in ours[seed].keys() & theirs[seed].keys()} for seed in sorted(ours.keys() & theirs.keys())}
+    pairs = {
+        seed: {n: ours[seed][n] - theirs[seed][n] for n in ours[seed].keys() & theirs[seed].keys()}
+        for seed in sorted(ours.keys() & theirs.keys())
+    }
     return {
         "area": estimate([area(a) - area(b) for a, b in both]),
         "final": estimate([a[max(a)] - b[max(b)] for a, b in both]),
@@ -80,7 +90,13 @@ def summary(study: dict[str, Any]) -> dict[str, Any]:
     arms = []
     for arm in study["arms"]:
         seeds = curves(points, arm["arm"])
-        found: dict[str, Any] = {"n": len(seeds), "curve": at_labels(seeds), "area": None, "final": None, "difference": None}
+        found: dict[str, Any] = {
+            "n": len(seeds),
+            "curve": at_labels(seeds),
+            "area": None,
+            "final": None,
+            "difference": None,
+        }
         if seeds:
             found["area"] = estimate([area(curve) for curve in seeds.values()])
             found["final"] = estimate([curve[max(curve)] for curve in seeds.values()])
@@ -97,5 +113,7 @@ def rows(study: dict[str, Any]) -> str:
     columns = ["cycle", "labels", "accuracy", *(["mean_iou"] if measure(study["points"]) == "mean IoU" else []), "loss"]
     writer.writerow(["study", "arm", "seed", *columns])
     for point in study["points"]:
-        writer.writerows([study["study"], point["arm"], point["seed"], *(row[key] for key in columns)] for row in point["curve"])
+        writer.writerows(
+            [study["study"], point["arm"], point["seed"], *(row[key] for key in columns)] for row in point["curve"]
+        )
     return text.getvalue()

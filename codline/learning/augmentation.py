@@ -11,7 +11,9 @@ from codline.core.params import Section
 class Augment(Section):
     crop: NonNegativeInt = 0  # pixels of black border on each side before a crop to the old size
     flip: bool = False
-    size: PositiveInt | None = None  # of the square that is cut out of each image at a random place; the whole image if left out
+    size: PositiveInt | None = (
+        None  # of the square that is cut out of each image at a random place; the whole image if left out
+    )
 
     def __call__(self, images_BCHW: Tensor, generator: Generator) -> Tensor:
         if self.flip:
@@ -45,7 +47,9 @@ def cut(images_BCHW: Tensor, size: int, generator: Generator) -> Tensor:
     """A square of each image, or as much of it as there is."""
     B, _, H, W = images_BCHW.shape
     h, w = min(size, H), min(size, W)
-    top_B, left_B = (torch.randint(0, room + 1, (B,), generator=generator).to(images_BCHW.device) for room in (H - h, W - w))
+    top_B, left_B = (
+        torch.randint(0, room + 1, (B,), generator=generator).to(images_BCHW.device) for room in (H - h, W - w)
+    )
     return windows(images_BCHW, top_B, left_B, h, w)
 
 

@@ -34,7 +34,11 @@ def of_objective(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def predictor(beside: dict[str, Tensor]) -> LossPredictor:
     """What learned to foretell losses."""
-    kept = {key.removeprefix("predictor."): value for key, value in of_objective(beside).items() if key.startswith("predictor.")}
+    kept = {
+        key.removeprefix("predictor."): value
+        for key, value in of_objective(beside).items()
+        if key.startswith("predictor.")
+    }
     predictable(bool(kept))
     return loaded(kept)
 
@@ -57,7 +61,11 @@ def filled(network: Network, name: str | int, beside: dict[str, Tensor]) -> Netw
 def available(name: str | int, average: bool, kept: list[int]) -> None:
     """Refuse a model that training does not keep."""
     if name == "average" and not average:
-        raise UserError("params.yaml: score.strategy: emaod compares with a moving average; expected train.objective {name: ema, ...}, which keeps one")
+        raise UserError(
+            "params.yaml: score.strategy: emaod compares with a moving average; expected train.objective {name: ema, ...}, which keeps one"
+        )
     if isinstance(name, int) and name not in kept:
         there = ", ".join(map(str, kept)) or "none"
-        raise UserError(f"params.yaml: score.strategy: found {name} steps before the end, but train.snapshots keeps {there}; expected one of them")
+        raise UserError(
+            f"params.yaml: score.strategy: found {name} steps before the end, but train.snapshots keeps {there}; expected one of them"
+        )

@@ -20,8 +20,15 @@ class Checkpoint:
     """The last epoch of one training. pool.parquet holds every image's hash, so it stands for the images."""
 
     def __init__(self, inputs: list[Path], **settings: Any) -> None:
-        facts = {"inputs": [digest(path) for path in inputs], "settings": settings, "code": code(), "torch": torch.__version__}
-        self.path = state_directory.checkpoint(hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32])
+        facts = {
+            "inputs": [digest(path) for path in inputs],
+            "settings": settings,
+            "code": code(),
+            "torch": torch.__version__,
+        }
+        self.path = state_directory.checkpoint(
+            hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+        )
 
     def write(self, progress: Progress) -> None:
         write_tensors(self.path, progress.tensors, {"epoch": progress.epoch, "curve": progress.curve})

@@ -23,14 +23,19 @@ PINS = {
     "baseline": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"},
 }
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's malloc.h
-UNITS = ("avx512_bf16", "amx_bf16")  # what multiplies bfloat16 in a CPU: there it takes half the time of float32, elsewhere five to seven times as long
+UNITS = (
+    "avx512_bf16",
+    "amx_bf16",
+)  # what multiplies bfloat16 in a CPU: there it takes half the time of float32, elsewhere five to seven times as long
 CHOSEN = {"bfloat16": False}  # by configure, as torch's own settings are
 
 
 def configure(compute: Compute) -> torch.device:
     """Call before the first tensor operation: the libraries read their settings once."""
     if compute.instructions == "avx2" and lacks_avx2():
-        raise UserError("params.yaml: compute.instructions: found 'avx2', but this CPU has no AVX2; expected 'baseline' or 'native'")
+        raise UserError(
+            "params.yaml: compute.instructions: found 'avx2', but this CPU has no AVX2; expected 'baseline' or 'native'"
+        )
     os.environ.update(PINS[compute.instructions])
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may not repeat itself
     torch.set_num_threads(compute.threads)
@@ -51,7 +56,9 @@ def chosen(compute: Compute, device: torch.device) -> bool:
     able = has_units(device, compute.instructions)
     if compute.precision == "bfloat16" and not able:
         why = f" with compute.instructions {compute.instructions!r}" if device.type == "cpu" else ""
-        raise UserError(f"params.yaml: compute.precision: found 'bfloat16', but this {device.type} has no units for it{why}; expected 'float32' or 'auto'")
+        raise UserError(
+            f"params.yaml: compute.precision: found 'bfloat16', but this {device.type} has no units for it{why}; expected 'float32' or 'auto'"
+        )
     return able and compute.precision != "float32"
 
 
@@ -84,7 +91,9 @@ def device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if present[kind]))
     if not present[name]:
-        raise UserError(f"params.yaml: compute.device: found {name!r}, but this machine has only {', '.join(k for k, v in present.items() if v)}")
+        raise UserError(
+            f"params.yaml: compute.device: found {name!r}, but this machine has only {', '.join(k for k, v in present.items() if v)}"
+        )
     return torch.device(name)
 
 
@@ -122,4 +131,6 @@ def cpu_model() -> str:
         return platform.processor()
     lines = [line.split(":", 1) for line in text.split("\n\n")[0].splitlines() if ":" in line]
     fields = {key.strip(): value.strip() for key, value in lines}
-    return f"{fields.get('vendor_id', '')} family {fields.get('cpu family', '')} model {fields.get('model', '')}".strip()
+    return (
+        f"{fields.get('vendor_id', '')} family {fields.get('cpu family', '')} model {fields.get('model', '')}".strip()
+    )

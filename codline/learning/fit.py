@@ -109,7 +109,9 @@ class Run:
         torch.manual_seed(seed)  # what the network draws itself, such as dropout
         self.generator = torch.Generator().manual_seed(seed)  # shuffles and augmentation
         network.to(self.device).train()
-        self.companion = recipe.objective.companion(network, replace(beside, shape=lambda: examples.take(examples.labeled[:1]).shape[1:]))
+        self.companion = recipe.objective.companion(
+            network, replace(beside, shape=lambda: examples.take(examples.labeled[:1]).shape[1:])
+        )
         if self.companion is not None:
             self.companion.to(self.device)
         self.first_cycle = beside.previous is None
@@ -124,7 +126,9 @@ class Run:
         self.step = 0
         self.total = total = recipe.epochs * self.batches
         if recipe.snapshots and max(recipe.snapshots) > total:
-            raise UserError(f"params.yaml: train.snapshots: found {max(recipe.snapshots)} steps before the end, but training takes only {total} steps")
+            raise UserError(
+                f"params.yaml: train.snapshots: found {max(recipe.snapshots)} steps before the end, but training takes only {total} steps"
+            )
         self.kept_at = {total - back: back for back in recipe.snapshots}
         self.keep()
 
@@ -139,9 +143,13 @@ class Run:
             task_sum, extra_sum = task_sum + task * len(batch), extra_sum + extra * len(batch)
         total = float(task_sum + extra_sum)
         # The last step's weights have seen no loss yet: without looking at them a broken model could be kept as good. A sum shows it in a tenth of the time.
-        if not math.isfinite(total) or not all(math.isfinite(value.sum()) for value in self.network.state_dict().values()):
+        if not math.isfinite(total) or not all(
+            math.isfinite(value.sum()) for value in self.network.state_dict().values()
+        ):
             where, rate = f"epoch {epoch + 1} of {self.recipe.epochs}", self.recipe.learning_rate
-            raise TrainingError(f"training diverged in {where}: the loss is {total / seen}; lower train.learning_rate (now {rate})")
+            raise TrainingError(
+                f"training diverged in {where}: the loss is {total / seen}; lower train.learning_rate (now {rate})"
+            )
         rate = float(self.optimizer.param_groups[0]["lr"])
         self.schedule.step()
         sums = {"task_loss": float(task_sum), "unsupervised_loss": float(extra_sum), "accuracy": float(correct)}
@@ -182,7 +190,9 @@ class Run:
             return labeled, self.outputs(drawn())
         both = self.outputs(torch.cat([images, drawn()]))
         cut = len(images)
-        parts = [Batch(both.images[rows], both.features[rows], both.logits[rows]) for rows in (slice(cut), slice(cut, None))]
+        parts = [
+            Batch(both.images[rows], both.features[rows], both.logits[rows]) for rows in (slice(cut), slice(cut, None))
+        ]
         return parts[0], parts[1]
 
     def outputs(self, images: Tensor) -> Batch:
@@ -219,10 +229,17 @@ class Run:
         """A snapshot, if this is a step to keep."""
         if self.step in self.kept_at:
             state = self.network.state_dict()
-            self.snapshots |= {f"{self.kept_at[self.step]}.{key}": value.detach().cpu().clone() for key, value in state.items()}
+            self.snapshots |= {
+                f"{self.kept_at[self.step]}.{key}": value.detach().cpu().clone() for key, value in state.items()
+            }
 
     def state(self) -> dict[str, Tensor]:
-        moments = {f"{i}.{key}": value for i, own in self.optimizer.state_dict()["state"].items() for key, value in own.items() if isinstance(value, Tensor)}
+        moments = {
+            f"{i}.{key}": value
+            for i, own in self.optimizer.state_dict()["state"].items()
+            for key, value in own.items()
+            if isinstance(value, Tensor)
+        }
         streams = {"torch": torch.get_rng_state(), "data": self.generator.get_state()}
         if torch.cuda.is_available():
             streams["cuda"] = torch.cuda.get_rng_state()
@@ -241,7 +258,9 @@ class Run:
         for name, value in progress.part("optimizer").items():
             index, key = int(name.partition(".")[0]), name.partition(".")[2]
             # In the parameter's own order in memory, or the sums would be taken another way, with other last bits. Adam's count of steps is a single number.
-            ordered = torch.empty_like(parameters[index]).copy_(value) if value.shape == parameters[index].shape else value
+            ordered = (
+                torch.empty_like(parameters[index]).copy_(value) if value.shape == parameters[index].shape else value
+            )
             state["state"].setdefault(index, {})[key] = ordered
         self.optimizer.load_state_dict(state)
         streams = progress.part("random")
@@ -252,4 +271,6 @@ class Run:
         self.snapshots = progress.part("snapshot")
         self.step = progress.epoch * self.batches
         self.schedule.last_epoch = progress.epoch
-        self.optimizer.param_groups[0]["lr"] = self.recipe.learning_rate * (self.recipe.decay_by if progress.epoch >= self.milestone else 1)
+        self.optimizer.param_groups[0]["lr"] = self.recipe.learning_rate * (
+            self.recipe.decay_by if progress.epoch >= self.milestone else 1
+        )

@@ -28,7 +28,9 @@ def squared_norms(network: Network, images: Tensor) -> Tensor:
     """
     network.eval()
     weights = list(network.parameters())
-    return torch.tensor([squared_norm(network(image[None]).softmax(1)[0], weights) for image in images], dtype=torch.float64)
+    return torch.tensor(
+        [squared_norm(network(image[None]).softmax(1)[0], weights) for image in images], dtype=torch.float64
+    )
 
 
 def squared_norm(outputs: Tensor, weights: Sequence[Tensor]) -> float:

@@ -24,7 +24,12 @@ class Normalize:
 
     def __call__(self, images: Tensor) -> Tensor:
         # A plane per channel is standardised at a third of the time that it takes side by side; in place, for the floats are ours.
-        planes = images.to(torch.float32, memory_format=torch.contiguous_format, copy=True).div_(255).sub_(self.mean).div_(self.std)
+        planes = (
+            images.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
+            .div_(255)
+            .sub_(self.mean)
+            .div_(self.std)
+        )
         return torch.empty_like(planes, memory_format=torch.channels_last).copy_(planes)
 
 
@@ -56,7 +61,9 @@ class Pass:
     ids: np.ndarray
     logits: list[np.ndarray]  # of every network
     features: np.ndarray | None = None  # of the first one, (images, channels), where asked for
-    samples: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # logits of the first one under dropout, pass after pass, where asked for
+    samples: Iterator[np.ndarray] = field(
+        default_factory=lambda: iter(())
+    )  # logits of the first one under dropout, pass after pass, where asked for
     predicted: np.ndarray | None = None  # losses foretold, where asked for
 
 
@@ -66,13 +73,21 @@ class Wanted:
 
     thin: bool = False  # of dense logits, the pixels that are kept alone
     features: bool = False
-    dropouts: Tensor | None = None  # (passes, channels): what the features are multiplied with; the same for every image, so that batches do not matter
+    dropouts: Tensor | None = (
+        None  # (passes, channels): what the features are multiplied with; the same for every image, so that batches do not matter
+    )
     predictor: Callable[[list[Tensor]], Tensor] | None = None  # what foretells the first network's losses
 
 
 @torch.inference_mode()
 def passes(
-    networks: Sequence[Network], take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, wanted: Wanted, view: View | None = None
+    networks: Sequence[Network],
+    take: Take,
+    ids: np.ndarray,
+    normalize: Normalize,
+    batch_size: int,
+    wanted: Wanted,
+    view: View | None = None,
 ) -> Iterator[Pass]:
     """Several networks see the same images; `view` may change these first."""
     for network in networks:
@@ -82,7 +97,9 @@ def passes(
         images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
         inputs = normalize(images if view is None else view(images))
         with multiplying(normalize.device):
-            stages, features, first = networks[0].staged(inputs) if wanted.predictor is not None else plain(networks[0], inputs)
+            stages, features, first = (
+                networks[0].staged(inputs) if wanted.predictor is not None else plain(networks[0], inputs)
+            )
             said = [first, *(network(inputs) for network in networks[1:])]
             foretold = wanted.predictor(stages) if wanted.predictor is not None else None
         features = features.float()
@@ -113,7 +130,9 @@ def told(logits: Tensor, wanted: Wanted, count: int) -> np.ndarray:
     return found
 
 
-def logits(network: Network, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, thin: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def logits(
+    network: Network, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, thin: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (ids, logits) of one network, batch by batch."""
     for one in passes([network], take, ids, normalize, batch_size, Wanted(thin)):
         yield one.ids, one.logits[0]

@@ -44,7 +44,9 @@ def load_network(path: Path, *, classes: int, shape: tuple[int, ...]) -> tuple[N
     try:
         network.load_state_dict(read_tensors(path)[0])
     except RuntimeError as error:
-        raise DataError(f"{path}: weights do not fit {card.spec.model_dump()}: {' '.join(str(error).split())}") from error
+        raise DataError(
+            f"{path}: weights do not fit {card.spec.model_dump()}: {' '.join(str(error).split())}"
+        ) from error
     return network, card
 
 
@@ -56,15 +58,22 @@ def read_card(path: Path, *, classes: int, shape: tuple[int, ...]) -> Card:
             card = Card(**meta | {"shape": tuple(meta["shape"])})
             assert card.spec
         except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path}: not a model that codline wrote, or corrupt ({' '.join(str(error).split())})") from error
+            raise DataError(
+                f"{path}: not a model that codline wrote, or corrupt ({' '.join(str(error).split())})"
+            ) from error
     if (card.classes, card.shape) != (classes, shape):
-        raise DataError(f"{path}: a model for {card.classes} classes and images of {card.shape}, but the dataset has {classes} classes and images of {shape}")
+        raise DataError(
+            f"{path}: a model for {card.classes} classes and images of {card.shape}, but the dataset has {classes} classes and images of {shape}"
+        )
     return card
 
 
 def write_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
     # One metadata key alone: safetensors writes several in an order that changes from run to run.
-    data = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, {"codline": json.dumps(meta, sort_keys=True)})
+    data = save(
+        {key: value.detach().cpu().contiguous() for key, value in tensors.items()},
+        {"codline": json.dumps(meta, sort_keys=True)},
+    )
     with whole(path) as part:
         part.write_bytes(data)
 

@@ -19,7 +19,9 @@ def loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 def losses(logits: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of each image; of dense ones the mean over the pixels that have a class, 0 where none has."""
-    rows = functional.cross_entropy(logits.movedim(1, -1).flatten(0, -2), targets.flatten(), ignore_index=NOTHING, reduction="none")
+    rows = functional.cross_entropy(
+        logits.movedim(1, -1).flatten(0, -2), targets.flatten(), ignore_index=NOTHING, reduction="none"
+    )
     counted = (targets != NOTHING).reshape(len(targets), -1).sum(1).clamp(min=1)
     return rows.view(len(targets), -1).sum(1) / counted
 

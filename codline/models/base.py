@@ -11,7 +11,14 @@ from torch.overrides import TorchFunctionMode
 from codline.core.errors import UserError
 from codline.core.params import Section
 
-DRAWS = {Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_normal_, nn.init.kaiming_uniform_}
+DRAWS = {
+    Tensor.normal_,
+    Tensor.uniform_,
+    nn.init.normal_,
+    nn.init.uniform_,
+    nn.init.kaiming_normal_,
+    nn.init.kaiming_uniform_,
+}
 
 
 class Network(nn.Module):
@@ -28,7 +35,9 @@ class Network(nn.Module):
     def staged(self, images: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         """The stages' outputs, the features and the logits, in one pass."""
         found: dict[str, Tensor] = {}
-        hooks = [self.body.get_submodule(name).register_forward_hook(partial(noted, found, name)) for name in self.stages]
+        hooks = [
+            self.body.get_submodule(name).register_forward_hook(partial(noted, found, name)) for name in self.stages
+        ]
         try:
             features = self.body(images)
         finally:
@@ -44,7 +53,9 @@ def noted(found: dict[str, Tensor], name: str, _module: nn.Module, _inputs: Any,
 class Undrawn(TorchFunctionMode):
     """Weights stay whatever was in memory."""
 
-    def __torch_function__(self, function: Any, _: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, function: Any, _: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+    ) -> Any:
         named = named or {}
         if function in DRAWS:
             return arguments[0] if arguments else named["tensor"]
@@ -59,12 +70,16 @@ class ModelSpec(Section):
 
     def suited(self, dataset: str, task: str) -> None:
         if self.task != task:
-            raise UserError(f"params.yaml: prepare.model.name: found {self.name!r}, a model for {self.task}; {dataset} is for {task}")
+            raise UserError(
+                f"params.yaml: prepare.model.name: found {self.name!r}, a model for {self.task}; {dataset} is for {task}"
+            )
 
     def cuttable(self, size: int | None) -> None:
         """Into squares of this size, for training."""
         if size is not None and size % self.stride:
-            raise UserError(f"params.yaml: train.augment.size: found {size}, expected a multiple of {self.stride} for {self.name}")
+            raise UserError(
+                f"params.yaml: train.augment.size: found {size}, expected a multiple of {self.stride} for {self.name}"
+            )
 
     @abstractmethod
     def build(self, classes: int, shape: tuple[int, ...]) -> Network: ...

@@ -14,7 +14,12 @@ from codline.core.errors import DataError
 from codline.models.base import ModelSpec, Network
 
 STRIDE = 8
-RESIDUAL = ((64, 2, 1), (128, 2, 1), (256, 1, 2), (512, 1, 4))  # channels, stride, dilation of layers 3 to 6, two blocks each
+RESIDUAL = (
+    (64, 2, 1),
+    (128, 2, 1),
+    (256, 1, 2),
+    (512, 1, 4),
+)  # channels, stride, dilation of layers 3 to 6, two blocks each
 
 
 class DrnD22(ModelSpec):
@@ -47,7 +52,9 @@ class DrnD22(ModelSpec):
 
 
 def plain(inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1, dilation: int = 1) -> nn.Sequential:
-    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=dilation * (kernel // 2), dilation=dilation, bias=False)
+    convolution = nn.Conv2d(
+        inputs, outputs, kernel, stride, padding=dilation * (kernel // 2), dilation=dilation, bias=False
+    )
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
@@ -62,7 +69,11 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
         turned = inputs != outputs or stride != 1
-        self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)) if turned else None
+        self.downsample = (
+            nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            if turned
+            else None
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         inner: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(images)))))
@@ -85,8 +96,13 @@ class Enlarged(nn.Module):
         self.register_buffer("weight", (ramp[:, None] * ramp).expand(channels, 1, -1, -1).clone(), persistent=False)
 
     def forward(self, logits: Tensor) -> Tensor:
-        grown = functional.conv_transpose2d(logits, self.weight, stride=STRIDE, padding=STRIDE // 2, groups=self.channels)
-        height, width = (own if side == -(-own // STRIDE) else STRIDE * side for own, side in zip(self.size, logits.shape[2:], strict=True))
+        grown = functional.conv_transpose2d(
+            logits, self.weight, stride=STRIDE, padding=STRIDE // 2, groups=self.channels
+        )
+        height, width = (
+            own if side == -(-own // STRIDE) else STRIDE * side
+            for own, side in zip(self.size, logits.shape[2:], strict=True)
+        )
         return grown[..., :height, :width]  # the dataset's images may end within the last step of the stride
 
 
@@ -97,10 +113,18 @@ def fill(body: nn.Module, path: Path) -> None:
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found; prepare.model.weights names it") from error
     except (SafetensorError, OSError) as error:
-        raise DataError(f"{path}: not a safetensors file ({' '.join(str(error).split())}); prepare.model.weights names it") from error
-    own = {key: value for key, value in body.state_dict().items() if key in found or not key.endswith("num_batches_tracked")}
+        raise DataError(
+            f"{path}: not a safetensors file ({' '.join(str(error).split())}); prepare.model.weights names it"
+        ) from error
+    own = {
+        key: value
+        for key, value in body.state_dict().items()
+        if key in found or not key.endswith("num_batches_tracked")
+    }
     for key, value in own.items():
         if key not in found or found[key].shape != value.shape:
             there = f"of shape {tuple(found[key].shape)}" if key in found else "missing"
-            raise DataError(f"{path}: not the weights of a DRN-D-22 for these images: {key} is {there}, expected {tuple(value.shape)}")
+            raise DataError(
+                f"{path}: not the weights of a DRN-D-22 for these images: {key} is {there}, expected {tuple(value.shape)}"
+            )
     body.load_state_dict({key: found[key] for key in own}, strict=False)

@@ -17,7 +17,11 @@ class ResNet18(ModelSpec):
     def build(self, classes: int, shape: tuple[int, ...]) -> Network:
         widths = [self.width << i for i in (0, 0, 1, 2, 3)]
         layers = {f"layer{i}": layer(*pair, stride=2 if i > 1 else 1) for i, pair in enumerate(pairwise(widths), 1)}
-        stem = {"conv1": nn.Conv2d(shape[0], self.width, 3, padding=1, bias=False), "bn1": nn.BatchNorm2d(self.width), "relu": nn.ReLU(inplace=True)}
+        stem = {
+            "conv1": nn.Conv2d(shape[0], self.width, 3, padding=1, bias=False),
+            "bn1": nn.BatchNorm2d(self.width),
+            "relu": nn.ReLU(inplace=True),
+        }
         body = nn.Sequential(OrderedDict(stem | layers | {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}))
         for module in body.modules():
             if isinstance(module, nn.Conv2d):
@@ -29,5 +33,7 @@ def layer(inputs: int, outputs: int, stride: int) -> nn.Module:
     from torchvision.models.resnet import BasicBlock  # two seconds to import, for this model alone
 
     turned = inputs != outputs or stride != 1
-    shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)) if turned else None
+    shortcut = (
+        nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)) if turned else None
+    )
     return nn.Sequential(BasicBlock(inputs, outputs, stride, shortcut), BasicBlock(outputs, outputs))

@@ -44,7 +44,9 @@ def imagenet() -> dict[str, Tensor]:
     try:
         found: dict[str, Tensor] = weights.get_state_dict(check_hash=True, weights_only=True)
     except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
-        raise DataError(f"{place}: no weights of ImageNet ({' '.join(str(error).split())}); get {weights.url} and put it there") from error
+        raise DataError(
+            f"{place}: no weights of ImageNet ({' '.join(str(error).split())}); get {weights.url} and put it there"
+        ) from error
     return found
 
 

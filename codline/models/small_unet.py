@@ -15,7 +15,11 @@ class SmallUnet(ModelSpec):
     task: ClassVar[Literal["classification", "segmentation"]] = "segmentation"
 
     def build(self, classes: int, shape: tuple[int, ...]) -> Network:
-        return Network(Levels(shape[0], self.width), nn.Conv2d(self.width, classes, 1), stages=("down1", "down2", "down3", "up2", "up1"))
+        return Network(
+            Levels(shape[0], self.width),
+            nn.Conv2d(self.width, classes, 1),
+            stages=("down1", "down2", "down3", "up2", "up1"),
+        )
 
 
 class Levels(nn.Module):

@@ -21,11 +21,19 @@ class Ema(Discrepant):
     name: Literal["ema"] = "ema"
     decay: float = Field(default=0.999, ge=0, lt=1)
     warm_up: bool = True  # a plain average of the first steps that turns into a moving one
-    buffers: Literal["batch", "averaged"] = "batch"  # the average's normalisation: by the batch that it sees, or by averaged statistics
-    start: Literal["copy", "independent"] = "copy"  # of the average: the network's weights, or another untrained network's
+    buffers: Literal["batch", "averaged"] = (
+        "batch"  # the average's normalisation: by the batch that it sees, or by averaged statistics
+    )
+    start: Literal["copy", "independent"] = (
+        "copy"  # of the average: the network's weights, or another untrained network's
+    )
     persists: bool = False  # whether the average of the last cycle is carried on
-    heads: Literal[1, 2] = 1  # 2: a second head is pulled to the average, the first head to the second, on labelled images too
-    fixed_first_batch: bool = False  # a fault of the released code: the same unlabelled images in every step of the first cycle
+    heads: Literal[1, 2] = (
+        1  # 2: a second head is pulled to the average, the first head to the second, on labelled images too
+    )
+    fixed_first_batch: bool = (
+        False  # a fault of the released code: the same unlabelled images in every step of the first cycle
+    )
 
     def companion(self, network: Network, beside: Beside) -> "Average":
         companion = Average(network, self, beside)
@@ -41,7 +49,11 @@ class Average(Companion):
     def __init__(self, network: Network, objective: Ema, beside: Beside) -> None:
         super().__init__()
         self.objective, self.active = objective, objective.weight > 0
-        self.average = AveragedModel(network, multi_avg_fn=moving(objective.decay, objective.warm_up), use_buffers=objective.buffers == "averaged")
+        self.average = AveragedModel(
+            network,
+            multi_avg_fn=moving(objective.decay, objective.warm_up),
+            use_buffers=objective.buffers == "averaged",
+        )
         if objective.start == "independent" and beside.independent is not None:
             self.average.module.load_state_dict(beside.independent().state_dict())
             self.average.n_averaged.fill_(1)  # or the first update would take the network's weights as they are
@@ -59,8 +71,17 @@ class Average(Companion):
         if self.second is None:
             return objective.weight * objective.distance(unlabeled.logits, self.logits(unlabeled.images))
         seconds = [self.second(batch.features).float() for batch in batches]
-        own = sum((objective.distance(batch.logits, second) for batch, second in zip(batches, seconds, strict=True)), torch.zeros(()))
-        pulled = sum((objective.distance(second, self.logits(batch.images)) for batch, second in zip(batches, seconds, strict=True)), torch.zeros(()))
+        own = sum(
+            (objective.distance(batch.logits, second) for batch, second in zip(batches, seconds, strict=True)),
+            torch.zeros(()),
+        )
+        pulled = sum(
+            (
+                objective.distance(second, self.logits(batch.images))
+                for batch, second in zip(batches, seconds, strict=True)
+            ),
+            torch.zeros(()),
+        )
         return objective.weight * (own + pulled)
 
     @torch.no_grad()

@@ -21,8 +21,12 @@ class Ll4al(Objective):
     ranking: Literal["hinge", "logistic"] = "hinge"  # logistic: the ranker of TA-VAAL (Kim et al., 2021)
     margin: PositiveFloat = 1.0  # of the hinge
     width: PositiveInt = 128  # units for each stage of the network
-    detach_at: float = Field(default=0.6, ge=0, le=1)  # the share of the steps after which the network itself learns nothing from this loss
-    persists: bool = True  # whether the module of the last cycle is carried on, as the weights are; not for train.start_from: fresh
+    detach_at: float = Field(
+        default=0.6, ge=0, le=1
+    )  # the share of the steps after which the network itself learns nothing from this loss
+    persists: bool = (
+        True  # whether the module of the last cycle is carried on, as the weights are; not for train.start_from: fresh
+    )
 
     def companion(self, network: Network, beside: Beside) -> "Foretelling":
         companion = Foretelling(network, self, beside)
@@ -56,7 +60,9 @@ class Foretelling(Companion):
 
     def loss(self, labeled: Batch, unlabeled: Batch) -> Tensor:
         assert labeled.losses is not None
-        stages = [stage.detach() for stage in labeled.stages] if self.share >= self.objective.detach_at else labeled.stages
+        stages = (
+            [stage.detach() for stage in labeled.stages] if self.share >= self.objective.detach_at else labeled.stages
+        )
         return self.objective.weight * self.objective.ranked(self.predictor(stages).float(), labeled.losses)
 
 

@@ -30,16 +30,27 @@ def finished(wiring: Wiring) -> Iterator[tuple[str, dict[str, Any]]]:
 def curve() -> None:
     with harmless():
         named = [(cycle, metrics, *headline(metrics)) for cycle, metrics in finished(Wiring())]
-        rows = [{"cycle": cycle, "labels": m["labels"], word: f"{value:.2%}", "loss": f"{m['loss']:.4f}"} for cycle, m, word, value in named]
-        create_table_artifact(rows, key="learning-curve", description=f"Test {named[-1][2] if named else 'accuracy'} against labels")
+        rows = [
+            {"cycle": cycle, "labels": m["labels"], word: f"{value:.2%}", "loss": f"{m['loss']:.4f}"}
+            for cycle, m, word, value in named
+        ]
+        create_table_artifact(
+            rows, key="learning-curve", description=f"Test {named[-1][2] if named else 'accuracy'} against labels"
+        )
 
 
 def query(cycle: str) -> None:
     with harmless():
         picture = state_directory.root() / "gallery" / f"{cycle}.png"
-        subprocess.run([sys.executable, "-m", "codline.report.contact_sheet", cycle, str(picture)], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-m", "codline.report.contact_sheet", cycle, str(picture)], check=True, capture_output=True
+        )
         data = base64.b64encode(picture.read_bytes()).decode()
-        create_image_artifact(f"data:image/png;base64,{data}", key=f"query-{cycle}", description=f"The query of {cycle}, most wanted first")
+        create_image_artifact(
+            f"data:image/png;base64,{data}",
+            key=f"query-{cycle}",
+            description=f"The query of {cycle}, most wanted first",
+        )
 
 
 def link(cycle: str) -> None:
@@ -51,7 +62,9 @@ def link(cycle: str) -> None:
     base = store if store.startswith("http") else MLFLOW
     with harmless():
         address = f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}"
-        create_link_artifact(address, "MLflow run", key=f"mlflow-{cycle}", description=f"{cycle} in MLflow (codline ui)")
+        create_link_artifact(
+            address, "MLflow run", key=f"mlflow-{cycle}", description=f"{cycle} in MLflow (codline ui)"
+        )
 
 
 @contextlib.contextmanager

@@ -27,7 +27,9 @@ def up() -> None:
         door = state_directory.root() / "warm"
         door.unlink(missing_ok=True)
         path = os.path.relpath(door)  # a socket's path may have 107 characters
-        _process = subprocess.Popen([sys.executable, "-m", "codline.runtime.fork_server", path, *MODULES.split()], stdin=subprocess.DEVNULL)
+        _process = subprocess.Popen(
+            [sys.executable, "-m", "codline.runtime.fork_server", path, *MODULES.split()], stdin=subprocess.DEVNULL
+        )
         os.environ["CODLINE_WARM"] = path
         deadline = time.monotonic() + PATIENCE
         while not door.exists() and _process.poll() is None and time.monotonic() < deadline:

@@ -62,7 +62,10 @@ def limit(client: SyncPrefectClient) -> None:
 
 def recount(client: SyncPrefectClient) -> None:
     """Set the slots in use to the tasks that really run: Prefect keeps its leases in memory, and a slot whose lease is lost is never given back."""
-    running = TaskRunFilter(tags=TaskRunFilterTags(all_=[GPU]), state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING])))
+    running = TaskRunFilter(
+        tags=TaskRunFilterTags(all_=[GPU]),
+        state=TaskRunFilterState(type=TaskRunFilterStateType(any_=[StateType.RUNNING])),
+    )
     busy = len(client.read_task_runs(task_run_filter=running))
     client.update_global_concurrency_limit(f"tag:{GPU}", GlobalConcurrencyLimitUpdate(active_slots=busy))
 
@@ -82,7 +85,9 @@ def gpus() -> int:
 def bury(client: SyncPrefectClient, dead: UUID) -> None:
     """Mark a flow run, the flow runs inside it and their tasks as crashed where Prefect still believes them running."""
     family = client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[dead])))
-    family += client.read_flow_runs(flow_run_filter=FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[dead])))
+    family += client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[dead]))
+    )
     for run in family:
         for task in client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))):
             if task.state is not None and not task.state.is_final():

@@ -56,8 +56,13 @@ def local() -> Iterator[str]:
         raise BusyError(
             f"port {port} is in use, but not by a Prefect server; stop what listens there or set PREFECT_API_URL to http://127.0.0.1:<another port>/api"
         )
-    command, settings = [sys.executable, "-m", "codline.orchestration.prefect_server", str(port)], os.environ | {OWNER: str(os.getpid())}
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=settings) as process:
+    command, settings = (
+        [sys.executable, "-m", "codline.orchestration.prefect_server", str(port)],
+        os.environ | {OWNER: str(os.getpid())},
+    )
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=settings
+    ) as process:
         try:
             wait(api, process)
             yield api
@@ -72,7 +77,9 @@ def wait(api: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not answers(api):
         if process.poll() is not None or time.monotonic() > deadline:
-            raise InfrastructureError(f"the Prefect server did not start on {api}; see what `prefect server start` says")
+            raise InfrastructureError(
+                f"the Prefect server did not start on {api}; see what `prefect server start` says"
+            )
         time.sleep(0.2)
 
 
@@ -106,7 +113,14 @@ def serve(port: int) -> None:
     import uvicorn
 
     os.environ["PREFECT_UI_API_URL"] = f"http://127.0.0.1:{port}/api"
-    uvicorn.run("codline.orchestration.prefect_server:app", factory=True, host="127.0.0.1", port=port, log_level="error", timeout_graceful_shutdown=3)
+    uvicorn.run(
+        "codline.orchestration.prefect_server:app",
+        factory=True,
+        host="127.0.0.1",
+        port=port,
+        log_level="error",
+        timeout_graceful_shutdown=3,
+    )
 
 
 if __name__ == "__main__":

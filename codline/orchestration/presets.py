@@ -16,7 +16,9 @@ class Layer(Section):
     """A file of presets/: what it stands on, and what it says differently."""
 
     about: str
-    extends: list[str] = Field(default_factory=list)  # laid in this order; each layer brings those beneath it, and none is laid twice
+    extends: list[str] = Field(
+        default_factory=list
+    )  # laid in this order; each layer brings those beneath it, and none is laid twice
     source: str = ""  # where the values come from,
     sources: dict[str, str] = Field(default_factory=dict)  # and those that come from elsewhere, by dotted key
     params: dict[str, Any] = Field(default_factory=dict)
@@ -51,14 +53,18 @@ def composed(layers: dict[str, Layer]) -> dict[str, Any]:
 def unrolled(name: str, document: dict[str, Any]) -> dict[str, Any]:
     count = document.get("cycles")
     if type(count) is not int or "queries" in document:
-        raise UserError(f"preset {name}: cycles: found {shown(count)}, expected a number of cycles, and no queries: they follow from it")
+        raise UserError(
+            f"preset {name}: cycles: found {shown(count)}, expected a number of cycles, and no queries: they follow from it"
+        )
     return document | params.chain(count)
 
 
 def lineage(name: str, folder: Path = FOLDER, above: tuple[str, ...] = ()) -> dict[str, Layer]:
     """The layers of a preset by name, those beneath first, itself last."""
     if name in above:
-        raise UserError(f"{file(above[-1], folder)}: extends: {' -> '.join([*above[above.index(name) :], name])} goes round in a circle")
+        raise UserError(
+            f"{file(above[-1], folder)}: extends: {' -> '.join([*above[above.index(name) :], name])} goes round in a circle"
+        )
     if above and not file(name, folder).is_file():
         known = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
         raise UserError(f"{file(above[-1], folder)}: extends: unknown layer {name!r}{near(name, known)}")
@@ -84,7 +90,9 @@ def laid(over: dict[str, Any], under: dict[str, Any]) -> dict[str, Any]:
     """`over` upon `under`; where it names another plug-in, nothing shows through: that one has other parameters."""
     if "name" in over and over["name"] != under.get("name"):
         under = {}
-    return under | {key: laid(value, under.get(key) or {}) if isinstance(value, dict) else value for key, value in over.items()}
+    return under | {
+        key: laid(value, under.get(key) or {}) if isinstance(value, dict) else value for key, value in over.items()
+    }
 
 
 def leaves(value: Any, *above: str) -> dict[str, Any]:

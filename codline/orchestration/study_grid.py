@@ -77,7 +77,9 @@ def found(name: str) -> Path:
     path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not path.is_file():
         names = sorted(file.stem for file in FOLDER.glob("*.yaml"))
-        raise UserError(f"{path}: not found{params.near(Path(name).stem, names) if names else '; there is no study in ' + str(FOLDER)}")
+        raise UserError(
+            f"{path}: not found{params.near(Path(name).stem, names) if names else '; there is no study in ' + str(FOLDER)}"
+        )
     return path
 
 
@@ -88,7 +90,9 @@ def read(path: Path) -> Study:
     except ValidationError as error:
         raise UserError(f"{path}: {params.sentence(error.errors()[0], Study)}") from error
     if (study.axes is None) == (study.arms is None):
-        raise UserError(f"{path}: found {'both' if study.axes else 'neither'} axes {'and' if study.axes else 'nor'} arms, expected one of them")
+        raise UserError(
+            f"{path}: found {'both' if study.axes else 'neither'} axes {'and' if study.axes else 'nor'} arms, expected one of them"
+        )
     doubled = [seed for i, seed in enumerate(study.seeds) if seed in study.seeds[:i]]
     if doubled:
         raise UserError(f"{path}: seeds: found {doubled[0]} twice")
@@ -96,7 +100,9 @@ def read(path: Path) -> Study:
         raise UserError(f"{path}: reference: found {study.compared!r}{params.near(study.compared, list(study.varied))}")
     names = [slug(arm) for arm in study.varied]
     if len(set(names)) < len(names):
-        raise UserError(f"{path}: arms: found two whose names differ in punctuation alone, expected names that can be told apart as folders")
+        raise UserError(
+            f"{path}: arms: found two whose names differ in punctuation alone, expected names that can be told apart as folders"
+        )
     return study
 
 
@@ -114,12 +120,21 @@ def inherited(path: Path) -> dict[str, Any]:
 def points(study: Study, committed: str, overrides: Overrides) -> list[Point]:
     """Every point, seed by seed, so that arms can be compared early. `overrides` are the user's: for all points, and not for what the study varies."""
     for key in overrides:
-        rivals = [other for arm in study.varied.values() for other in [*arm, "seed"] if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")]
+        rivals = [
+            other
+            for arm in study.varied.values()
+            for other in [*arm, "seed"]
+            if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+        ]
         if rivals:
             raise UserError(f"-S {key}: the study varies {rivals[0]} itself")
     chain = params.chain(study.cycles) if study.cycles else {}
     common = changed(committed, study.base, chain, overrides)
-    return [Point(arm, seed, changed(common, own, {"seed": seed})) for seed in study.seeds for arm, own in study.varied.items()]
+    return [
+        Point(arm, seed, changed(common, own, {"seed": seed}))
+        for seed in study.seeds
+        for arm, own in study.varied.items()
+    ]
 
 
 def changed(text: str, *layers: Overrides) -> str:
@@ -151,5 +166,11 @@ def full(value: Any) -> Any:
 def shared(point: Point, stages: dict[str, Any]) -> dict[str, str]:
     """{stage: what decides it} of the stages that points may have in common: prepare, and the training of the first cycle, before any query."""
     raw = YAML(typ="safe", pure=True).load(point.params)
-    sections = {"prepare": stages["prepare"]["params"], f"train@{next(iter(raw['cycles']))}": stages["prepare"]["params"] + stages["train"]["do"]["params"]}
-    return {stage: hashlib.sha256(json.dumps([raw.get(key) for key in keys], sort_keys=True).encode()).hexdigest() for stage, keys in sections.items()}
+    sections = {
+        "prepare": stages["prepare"]["params"],
+        f"train@{next(iter(raw['cycles']))}": stages["prepare"]["params"] + stages["train"]["do"]["params"],
+    }
+    return {
+        stage: hashlib.sha256(json.dumps([raw.get(key) for key in keys], sort_keys=True).encode()).hexdigest()
+        for stage, keys in sections.items()
+    }

@@ -22,7 +22,16 @@ from dvc.stage.exceptions import StageCmdFailedError
 from ruamel.yaml import YAML
 
 from codline.core import params
-from codline.core.errors import AGAIN, BY_EXIT_CODE, BusyError, CodlineError, DataError, InfrastructureError, Stopped, UserError
+from codline.core.errors import (
+    AGAIN,
+    BY_EXIT_CODE,
+    BusyError,
+    CodlineError,
+    DataError,
+    InfrastructureError,
+    Stopped,
+    UserError,
+)
 from codline.core.files import whole
 from codline.orchestration import dvc_lock, fork_server_client, presets
 from codline.orchestration.run_cache import Memory
@@ -114,7 +123,10 @@ def become(document: Any, wanted: dict[str, Any]) -> None:
 def put(document: Any, path: list[str], value: Any, key: str) -> None:
     for name in path[:-1]:
         if not isinstance(document, dict) or name not in document:
-            raise UserError(f"{key}: params.yaml has no {name!r}" + (params.near(name, list(document)) if isinstance(document, dict) else ""))
+            raise UserError(
+                f"{key}: params.yaml has no {name!r}"
+                + (params.near(name, list(document)) if isinstance(document, dict) else "")
+            )
         document = document[name]
     if not isinstance(document, dict):
         raise UserError(f"{key}: params.yaml has a plain value above {path[-1]!r}")
@@ -191,4 +203,6 @@ def held_by_another() -> None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise BusyError(f"another DVC command (process {file.read().strip() or 'unknown'}) holds .dvc/tmp/lock; wait for it or stop it") from error
+            raise BusyError(
+                f"another DVC command (process {file.read().strip() or 'unknown'}) holds .dvc/tmp/lock; wait for it or stop it"
+            ) from error

@@ -9,7 +9,12 @@ from dvc.repo import Repo
 from codline.core.errors import DataError, UserError
 from codline.core.files import write_text
 
-CODE = ("codline", "stages", "flows", "dvc.yaml")  # what a campaign's results and its running depend on, besides params.yaml
+CODE = (
+    "codline",
+    "stages",
+    "flows",
+    "dvc.yaml",
+)  # what a campaign's results and its running depend on, besides params.yaml
 
 RAW = "raw"  # where datasets keep what they downloaded
 
@@ -17,7 +22,9 @@ RAW = "raw"  # where datasets keep what they downloaded
 def git(*words: str, at: Path = Path()) -> str:
     done = subprocess.run(["git", *words], cwd=at, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DataError(f"git {words[0]}: {' '.join(done.stderr.split()) or 'failed'}; a study needs a git repository with a commit")
+        raise DataError(
+            f"git {words[0]}: {' '.join(done.stderr.split()) or 'failed'}; a study needs a git repository with a commit"
+        )
     return done.stdout
 
 
@@ -42,7 +49,9 @@ def refuse_changes() -> None:
     """Points run what is committed: a study of anything else could not be repeated."""
     changed = git("status", "--porcelain", "--", *CODE).splitlines()
     if changed:
-        raise UserError(f"{changed[0][3:]}: not committed as it is; a study runs committed code, so commit or stash it first")
+        raise UserError(
+            f"{changed[0][3:]}: not committed as it is; a study runs committed code, so commit or stash it first"
+        )
 
 
 def cache() -> Path:
@@ -60,7 +69,9 @@ def made(folder: Path, commit: str, params: str, cache: Path) -> None:
     elif git("rev-parse", "HEAD", at=folder).strip() != commit:
         moved(folder, commit)
     if Path(RAW).is_dir() and not (folder / RAW).exists():
-        (folder / RAW).symlink_to(Path(RAW).resolve(), target_is_directory=True)  # or every point would download its own
+        (folder / RAW).symlink_to(
+            Path(RAW).resolve(), target_is_directory=True
+        )  # or every point would download its own
     # Linked, not copied: images and outputs of all points are there once. Stages replace files, they never write into one.
     write_text(folder / ".dvc/config.local", f"[cache]\n    dir = {cache}\n    type = reflink,hardlink,copy\n")
     if not (folder / "params.yaml").exists() or (folder / "params.yaml").read_text(encoding="utf-8") != params:

@@ -18,7 +18,9 @@ class Candidates:
 
     ids: np.ndarray
     scores: np.ndarray
-    predicted: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # the likeliest class of each, for a picker that looks at it
+    predicted: np.ndarray = field(
+        default_factory=lambda: np.empty(0, np.int64)
+    )  # the likeliest class of each, for a picker that looks at it
     least: float = 0.0  # the lowest score of all stretches, for a picker that looks at it
 
 
@@ -35,15 +37,24 @@ class Ranked:
         return Ranked(self.ids[rows], self.scores[rows], self.groups[rows], tuple(key[rows] for key in self.keys))
 
     def joined(self, other: "Ranked") -> "Ranked":
-        ids, scores, groups = (np.concatenate(pair) for pair in ((self.ids, other.ids), (self.scores, other.scores), (self.groups, other.groups)))
-        return Ranked(ids, scores, groups, tuple(np.concatenate(pair) for pair in zip(self.keys, other.keys, strict=True)))
+        ids, scores, groups = (
+            np.concatenate(pair)
+            for pair in ((self.ids, other.ids), (self.scores, other.scores), (self.groups, other.groups))
+        )
+        return Ranked(
+            ids, scores, groups, tuple(np.concatenate(pair) for pair in zip(self.keys, other.keys, strict=True))
+        )
 
 
 class Picker(Section):
     """Fields are the picker's own parameters; data comes to the method."""
 
-    looks_at_classes: ClassVar[bool] = False  # whether it needs the predicted class of every image, which dense outputs do not have
-    looks_at_least: ClassVar[bool] = False  # whether it needs the lowest score of all, which takes another pass over them
+    looks_at_classes: ClassVar[bool] = (
+        False  # whether it needs the predicted class of every image, which dense outputs do not have
+    )
+    looks_at_least: ClassVar[bool] = (
+        False  # whether it needs the lowest score of all, which takes another pass over them
+    )
 
     name: str
 

@@ -13,7 +13,14 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-PALETTE = {"ink": "#17212d", "muted": "#5c6978", "grid": "#e1e6ec", "paper": "#ffffff", "accent": "#0a6ebd", "warm": "#dd6b20"}
+PALETTE = {
+    "ink": "#17212d",
+    "muted": "#5c6978",
+    "grid": "#e1e6ec",
+    "paper": "#ffffff",
+    "accent": "#0a6ebd",
+    "warm": "#dd6b20",
+}
 INK, MUTED, GRID, PAPER, ACCENT, WARM = PALETTE.values()
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same letters everywhere
@@ -89,7 +96,9 @@ def svg(figure: Figure) -> str:
 
 
 @house_style()
-def learning_curve(labels: Sequence[int], accuracies: Sequence[float], pool: int, width: float = WIDE, of: str = "accuracy") -> Figure:
+def learning_curve(
+    labels: Sequence[int], accuracies: Sequence[float], pool: int, width: float = WIDE, of: str = "accuracy"
+) -> Figure:
     height, margins = (280, Margins(40, 50, 12, 22)) if width == WIDE else (240, Margins(36, 50, 8, 22))
     figure = blank(width, height)
     axes = panel(figure, margins)
@@ -99,7 +108,17 @@ def learning_curve(labels: Sequence[int], accuracies: Sequence[float], pool: int
     heading(axes, f"test {of}")
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.4g}%" if y <= 1 else ""))
-    axes.plot(labels, accuracies, color=ACCENT, linewidth=2.2, marker="o", markersize=7, markeredgecolor=PAPER, markeredgewidth=1.4, clip_on=False)
+    axes.plot(
+        labels,
+        accuracies,
+        color=ACCENT,
+        linewidth=2.2,
+        marker="o",
+        markersize=7,
+        markeredgecolor=PAPER,
+        markeredgewidth=1.4,
+        clip_on=False,
+    )
 
     points = axes.transData.transform(np.column_stack([labels, accuracies])) * 72 / figure.dpi
     shown = spaced(points[:, 0], 38)
@@ -107,7 +126,15 @@ def learning_curve(labels: Sequence[int], accuracies: Sequence[float], pool: int
     axes.set_xlabel("labels, and their share of the pool")
     for i in shown:
         offset, across, along = free_side(points, i)
-        axes.annotate(f"{100 * accuracies[i]:.1f}%", (labels[i], accuracies[i]), offset, textcoords="offset points", ha=across, va=along, weight="bold")
+        axes.annotate(
+            f"{100 * accuracies[i]:.1f}%",
+            (labels[i], accuracies[i]),
+            offset,
+            textcoords="offset points",
+            ha=across,
+            va=along,
+            weight="bold",
+        )
     return figure
 
 
@@ -123,14 +150,29 @@ def training(curves: dict[str, dict[str, np.ndarray]], width: float = WIDE) -> F
     for start, curve in zip(starts, curves.values(), strict=True):
         for name, values in curve.items():
             epochs, logarithmic = start + np.arange(1, len(values) + 1), np.where(values > 0, values, np.nan)
-            axes.plot(epochs, logarithmic, color=colours[name], linewidth=1.6, marker="o" if len(values) == 1 else None, markersize=3)
+            axes.plot(
+                epochs,
+                logarithmic,
+                color=colours[name],
+                linewidth=1.6,
+                marker="o" if len(values) == 1 else None,
+                markersize=3,
+            )
     legend(axes, colours, 26)
     per_epoch = (width - 52) / ends[-1]
     shown = spaced((starts + ends) / 2 * per_epoch, 18)
     for i, (cycle, start, end) in enumerate(zip(curves, starts, ends, strict=True)):
         axes.axvline(end, color=GRID, linewidth=1, zorder=0)
         if i in shown:
-            axes.annotate(cycle, ((start + end) / 2, 1), (0, 5), ("data", "axes fraction"), "offset points", ha="center", color=MUTED)
+            axes.annotate(
+                cycle,
+                ((start + end) / 2, 1),
+                (0, 5),
+                ("data", "axes fraction"),
+                "offset points",
+                ha="center",
+                color=MUTED,
+            )
     axes.set_xticks([0, *(ends[i] for i in spaced(ends * per_epoch, 26))])
     decades(axes)
     return figure
@@ -145,7 +187,16 @@ def trends(labels: Sequence[int], curves: Mapping[str, Sequence[float | None]], 
     colours = dict(zip(curves, (ACCENT, WARM), strict=False))
     for name, values in curves.items():
         logarithmic = [value or np.nan for value in values]
-        axes.plot(labels, logarithmic, color=colours[name], linewidth=2, marker="o", markersize=6, markeredgecolor=PAPER, markeredgewidth=1.2)
+        axes.plot(
+            labels,
+            logarithmic,
+            color=colours[name],
+            linewidth=2,
+            marker="o",
+            markersize=6,
+            markeredgecolor=PAPER,
+            markeredgewidth=1.2,
+        )
     legend(axes, colours, 14)
     reach = (labels[-1] - labels[0]) or labels[0]
     axes.set_xlim(labels[0] - 0.04 * reach, labels[-1] + 0.04 * reach)
@@ -166,7 +217,9 @@ def buckets(rankings: Sequence[Ranking], width: float = WIDE) -> Figure:
         axes.set(xlim=(0, len(bars)), ylim=(0, bars.max() * 1.06 or 1), xticks=[])
         axes.yaxis.set_major_locator(MaxNLocator(3))
         axes.yaxis.set_major_formatter(FuncFormatter(short))
-        titles(axes, ranking.cycle, "Spearman unknown" if ranking.spearman is None else f"Spearman {ranking.spearman:.2f}")
+        titles(
+            axes, ranking.cycle, "Spearman unknown" if ranking.spearman is None else f"Spearman {ranking.spearman:.2f}"
+        )
         axes.set_xlabel("most wanted  →  least wanted", size=8)
     return figure
 
@@ -210,7 +263,10 @@ def small_multiples(count: int, width: float) -> tuple[Figure, list[Axes]]:
     rows, cell = -(-count // columns), width / columns
     figure = blank(width, tall * rows)
     places = [divmod(i, columns) for i in range(count)]
-    margins = [Margins(cell * c + 36, tall * (rows - 1 - r) + 26, cell * (columns - 1 - c) + 8, tall * r + 24) for r, c in places]
+    margins = [
+        Margins(cell * c + 36, tall * (rows - 1 - r) + 26, cell * (columns - 1 - c) + 8, tall * r + 24)
+        for r, c in places
+    ]
     return figure, [panel(figure, around) for around in margins]
 
 
@@ -243,7 +299,12 @@ def confusion(counts: np.ndarray, classes: Sequence[str]) -> Figure:
     axes.set_ylabel("actual")
     tint(axes, 0.5 * right, ACCENT)
     tint(axes, np.where(wrong > 0, 0.2 + 0.5 * wrong / (wrong.max() or 1.0), 0.0), WARM)
-    inscribe(axes, np.where(counts > 0, counts.astype(str), "") if counts.max() < COUNTABLE else np.where(parts >= 0.005, np.char.mod("%.0f", 100 * parts), ""))
+    inscribe(
+        axes,
+        np.where(counts > 0, counts.astype(str), "")
+        if counts.max() < COUNTABLE
+        else np.where(parts >= 0.005, np.char.mod("%.0f", 100 * parts), ""),
+    )
     return figure
 
 
@@ -257,7 +318,9 @@ def matrix(rows: Sequence[str], columns: Sequence[str], row_height: float) -> tu
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    axes.set_xticks(np.arange(len(columns)) + 0.5, columns, rotation=90 * upright, size=9 if len(columns) <= MANY else 6)
+    axes.set_xticks(
+        np.arange(len(columns)) + 0.5, columns, rotation=90 * upright, size=9 if len(columns) <= MANY else 6
+    )
     axes.set_yticks(np.arange(len(rows)) + 0.5, rows, size=min(9, row_height))
     axes.spines.bottom.set_visible(False)
     axes.grid(visible=False)
@@ -267,7 +330,9 @@ def matrix(rows: Sequence[str], columns: Sequence[str], row_height: float) -> tu
 def tint(axes: Axes, opacities: np.ndarray, colour: str) -> None:
     where = np.argwhere(opacities > 0)
     corners = where[:, None, ::-1] + 0.5 + 0.47 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
-    axes.add_collection(PolyCollection(list(corners), facecolors=[to_rgba(colour, opacities[r, c]) for r, c in where], linewidths=0))
+    axes.add_collection(
+        PolyCollection(list(corners), facecolors=[to_rgba(colour, opacities[r, c]) for r, c in where], linewidths=0)
+    )
 
 
 def inscribe(axes: Axes, words: np.ndarray) -> None:
@@ -287,7 +352,9 @@ def blank(width: float, height: float) -> Figure:
 def panel(figure: Figure, margins: Margins) -> Axes:
     width, height = figure.get_size_inches() * 72
     left, bottom, right, top = margins
-    return figure.add_axes((left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height))
+    return figure.add_axes(
+        (left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height)
+    )
 
 
 def heading(axes: Axes, words: str) -> None:
@@ -297,7 +364,15 @@ def heading(axes: Axes, words: str) -> None:
 
 def legend(axes: Axes, colours: dict[str, str], above: float) -> None:
     for column, (name, colour) in enumerate(colours.items()):
-        axes.annotate(f"● {name}", (0, 1), (110 * column - 34, above), "axes fraction", "offset points", color=colour, weight="bold")
+        axes.annotate(
+            f"● {name}",
+            (0, 1),
+            (110 * column - 34, above),
+            "axes fraction",
+            "offset points",
+            color=colour,
+            weight="bold",
+        )
 
 
 def decades(axes: Axes) -> None:
@@ -319,7 +394,9 @@ def share(value: float) -> str:
 def accuracy_limits(accuracies: Sequence[float]) -> tuple[float, float]:
     """Round numbers around the values, never above 100%."""
     pad = 0.1 * (max(accuracies) - min(accuracies)) or 0.05
-    ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(max(0.0, min(accuracies) - pad), min(1.0, max(accuracies) + pad))
+    ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(
+        max(0.0, min(accuracies) - pad), min(1.0, max(accuracies) + pad)
+    )
     return float(ticks[0]), min(1.0, float(ticks[-1]))
 
 
@@ -337,7 +414,11 @@ def free_side(points: np.ndarray, i: int) -> tuple[tuple[float, float], str, str
     steep = 0.3
 
     def slope(a: int, b: int) -> float:
-        return float((points[b, 1] - points[a, 1]) / max(points[b, 0] - points[a, 0], 1e-9)) if a >= 0 and b < len(points) else 0.0
+        return (
+            float((points[b, 1] - points[a, 1]) / max(points[b, 0] - points[a, 0], 1e-9))
+            if a >= 0 and b < len(points)
+            else 0.0
+        )
 
     before, after = slope(i - 1, i), slope(i, i + 1)
     if after <= steep and before >= -steep:

@@ -21,10 +21,14 @@ def query(wiring: Wiring, cycle: str) -> tuple[np.ndarray, list[tuple[str, str]]
     labels = query_images.answered(annotations)
     captions = [
         (query_images.named(labels[i], facts.classes) if i in labels else "?", f"#{rank} · {score:.3g}")
-        for i, rank, score in zip(asked["id"].to_pylist(), asked["rank"].to_pylist(), asked["score"].to_pylist(), strict=True)
+        for i, rank, score in zip(
+            asked["id"].to_pylist(), asked["rank"].to_pylist(), asked["score"].to_pylist(), strict=True
+        )
     ]
     take = image_store.opened(wiring.path("score", "images", cycle)).take
-    return query_images.shown(asked["id"].to_numpy(), take, facts, annotations, wiring.path("score", "outputs", cycle)), captions
+    return query_images.shown(
+        asked["id"].to_numpy(), take, facts, annotations, wiring.path("score", "outputs", cycle)
+    ), captions
 
 
 def sheet(wiring: Wiring, cycle: str) -> bytes:

@@ -24,7 +24,13 @@ def triptych(image_CHW: np.ndarray, *masks_HW: np.ndarray | None) -> np.ndarray:
     gap = np.full((3, colour.shape[1], max(2, colour.shape[2] // 48)), 255, np.uint8)
     panels = [colour]
     for mask_HW in masks_HW:
-        tint = grey if mask_HW is None else np.where(mask_HW == NOTHING, 0.5 * grey, 0.4 * grey + 0.6 * COLOURS[mask_HW % len(COLOURS)].transpose(2, 0, 1))
+        tint = (
+            grey
+            if mask_HW is None
+            else np.where(
+                mask_HW == NOTHING, 0.5 * grey, 0.4 * grey + 0.6 * COLOURS[mask_HW % len(COLOURS)].transpose(2, 0, 1)
+            )
+        )
         panels += [gap, tint.astype(np.uint8)]
     return np.concatenate(panels, axis=2)
 
@@ -71,7 +77,9 @@ def png(image: Image.Image) -> bytes:
 
 
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts", "ttf", name), size, layout_engine=ImageFont.Layout.BASIC)
+    return ImageFont.truetype(
+        Path(matplotlib.get_data_path(), "fonts", "ttf", name), size, layout_engine=ImageFont.Layout.BASIC
+    )
 
 
 def fitted(text: str, face: ImageFont.FreeTypeFont) -> str:

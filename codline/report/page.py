@@ -83,7 +83,10 @@ class Query:
 
     @property
     def captions(self) -> list[tuple[str, str]]:
-        return [(label or "unanswered", f"#{rank} · {number(score)}") for rank, (label, score) in enumerate(zip(self.labels, self.scores, strict=True), 1)]
+        return [
+            (label or "unanswered", f"#{rank} · {number(score)}")
+            for rank, (label, score) in enumerate(zip(self.labels, self.scores, strict=True), 1)
+        ]
 
     @property
     def most_asked(self) -> list[tuple[str, int]]:
@@ -101,7 +104,9 @@ class Cycle:
     @property
     def row(self) -> dict[str, Any]:
         """Its line in curve.csv."""
-        known = {key: getattr(self.metrics, key) for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error")}
+        known = {
+            key: getattr(self.metrics, key) for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error")
+        }
         return {"cycle": self.name, **known, "spearman": self.diagnostics.spearman if self.diagnostics else None}
 
 
@@ -117,7 +122,9 @@ class Campaign:
     @property
     def rivals(self) -> list[str]:
         """The strategies whose queries were compared with the campaign's own."""
-        return list(dict.fromkeys(name for cycle in self.cycles if cycle.diagnostics for name in cycle.diagnostics.overlap))
+        return list(
+            dict.fromkeys(name for cycle in self.cycles if cycle.diagnostics for name in cycle.diagnostics.overlap)
+        )
 
     @property
     def missing(self) -> list[str]:
@@ -133,7 +140,9 @@ def opened(path: Path, kind: type[R]) -> R:
         return kind.model_validate(read_json(path))
     except ValidationError as error:
         first = error.errors()[0]
-        raise DataError(f"{path}: {'.'.join(map(str, first['loc']))}: found {first['input']!r}, {first['msg'].lower()}") from error
+        raise DataError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: found {first['input']!r}, {first['msg'].lower()}"
+        ) from error
 
 
 def confusion(actual: Sequence[str], predicted: Sequence[str], classes: list[str]) -> np.ndarray:
@@ -158,24 +167,43 @@ def figures(campaign: Campaign, width: float = charts.WIDE) -> dict[str, Figure]
     """All charts that the campaign has the data for; on a phone, those that would be too small to read there."""
     cycles = campaign.cycles
     rankings = [ranking(cycle, campaign.pool) for cycle in cycles if cycle.diagnostics and cycle.query]
-    moving = [name for name in cycles[0].losses if name == "task loss" or any((cycle.losses[name] > 0).any() for cycle in cycles)]
+    moving = [
+        name
+        for name in cycles[0].losses
+        if name == "task loss" or any((cycle.losses[name] > 0).any() for cycle in cycles)
+    ]
     drawn = {
         "learning_curve": charts.learning_curve(
-            [c.metrics.labels for c in cycles], [c.metrics.headline[1] for c in cycles], campaign.pool, width, of=cycles[0].metrics.headline[0]
+            [c.metrics.labels for c in cycles],
+            [c.metrics.headline[1] for c in cycles],
+            campaign.pool,
+            width,
+            of=cycles[0].metrics.headline[0],
         ),
         "training": charts.training({c.name: {name: c.losses[name] for name in moving} for c in cycles}, width),
     }
     if rankings:
-        drawn |= {"buckets": charts.buckets(rankings, width), "capture": charts.capture(rankings, width), "trends": trends(campaign, width)}
+        drawn |= {
+            "buckets": charts.buckets(rankings, width),
+            "capture": charts.capture(rankings, width),
+            "trends": trends(campaign, width),
+        }
     known = [(cycle, cycle.diagnostics) for cycle in cycles if cycle.diagnostics]
     if known and all(told.squared_gradient_norm is not None for _, told in known):
         steepness = {"mean squared gradient norm": [told.squared_gradient_norm for _, told in known]}
         drawn["gradients"] = charts.trends([cycle.metrics.labels for cycle, _ in known], steepness, width)
-    if panels := {cycle.name: {steps: tod.capture for steps, tod in told.tod.items()} for cycle, told in known if told.tod}:
+    if panels := {
+        cycle.name: {steps: tod.capture for steps, tod in told.tod.items()} for cycle, told in known if told.tod
+    }:
         drawn["tod"] = charts.captures(panels, width)
     if width == charts.WIDE:
         values = np.array([c.metrics.by_class for c in cycles])
-        drawn["per_class"] = charts.per_class(values, campaign.classes, [c.name for c in cycles], of="IoU" if cycles[0].metrics.per_class_iou else "accuracy")
+        drawn["per_class"] = charts.per_class(
+            values,
+            campaign.classes,
+            [c.name for c in cycles],
+            of="IoU" if cycles[0].metrics.per_class_iou else "accuracy",
+        )
         drawn["confusion"] = charts.confusion(campaign.confusion, campaign.classes)
     return drawn
 
@@ -185,27 +213,49 @@ def ranking(cycle: Cycle, pool: int) -> charts.Ranking:
     assert cycle.query
     told = cycle.diagnostics
     asked = len(cycle.query.ids) / (pool - cycle.metrics.labels)
-    return charts.Ranking(cycle.name, told.bucket_losses, told.mean_loss, asked, told.spearman, told.capture, told.capture_gain)
+    return charts.Ranking(
+        cycle.name, told.bucket_losses, told.mean_loss, asked, told.spearman, told.capture, told.capture_gain
+    )
 
 
 def trends(campaign: Campaign, width: float) -> Figure:
     """The first cycle's discrepancy is that from an untrained model, which is another thing than from the cycle before."""
     known = [(cycle, cycle.diagnostics) for cycle in campaign.cycles if cycle.diagnostics]
     moved = [None if cycle.name == campaign.planned[0] else told.mean_discrepancy for cycle, told in known]
-    curves: dict[str, Sequence[float | None]] = {"mean COD": moved, "mean true loss": [told.mean_loss for _, told in known]}
+    curves: dict[str, Sequence[float | None]] = {
+        "mean COD": moved,
+        "mean true loss": [told.mean_loss for _, told in known],
+    }
     return charts.trends([cycle.metrics.labels for cycle, _ in known], curves, width)
 
 
 def render(campaign: Campaign, drawings: Mapping[str, str], tiles: Mapping[str, np.ndarray]) -> str:
     """The page: `drawings` are SVG charts by name, `tiles` the images of each cycle's query that are to be shown."""
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "number": number, "share": charts.share, "thousands": lambda value: f"{value:,}"}
+    environment.filters |= {
+        "percent": percent,
+        "number": number,
+        "share": charts.share,
+        "thousands": lambda value: f"{value:,}",
+    }
     side = gallery.SIDE if campaign.cycles[0].metrics.mean_iou is None else 4 * gallery.SIDE
-    pictures = {name: [data_uri(gallery.png(gallery.picture(image, side))) for image in images] for name, images in tiles.items()}
+    pictures = {
+        name: [data_uri(gallery.png(gallery.picture(image, side))) for image in images]
+        for name, images in tiles.items()
+    }
     inline = {name: inlined(name, drawing) for name, drawing in drawings.items()}
-    return environment.get_template("report.html").render(campaign=campaign, palette=charts.PALETTE, drawings=inline, pictures=pictures) + "\n"
+    return (
+        environment.get_template("report.html").render(
+            campaign=campaign, palette=charts.PALETTE, drawings=inline, pictures=pictures
+        )
+        + "\n"
+    )
 
 
 def inlined(name: str, svg: str) -> Markup:

@@ -11,7 +11,9 @@ from codline.data.dense_outputs import STRIDE
 from codline.report import gallery
 
 
-def shown(ids: np.ndarray, take: Callable[[np.ndarray], np.ndarray], facts: Dataset, annotations: Path, outputs: Path) -> np.ndarray:
+def shown(
+    ids: np.ndarray, take: Callable[[np.ndarray], np.ndarray], facts: Dataset, annotations: Path, outputs: Path
+) -> np.ndarray:
     """(N, channels, height, width). Of segmentation three pictures side by side: the image, the answer, the model's guess before it."""
     images = take(ids)
     if facts.task == "classification":
@@ -41,5 +43,8 @@ def named(label: int | bytes, classes: list[str]) -> str:
 def guessed(ids: np.ndarray, facts: Dataset, outputs: Path) -> list[np.ndarray]:
     """The likeliest class of every pixel kept, for all of its square."""
     coarse = output_store.opened(outputs, facts.outputs).take(ids).argmax(axis=1).astype(np.uint8)
-    rows, columns = (np.minimum(np.arange(side) // STRIDE, count - 1) for side, count in zip(facts.shape[1:], coarse.shape[1:], strict=True))
+    rows, columns = (
+        np.minimum(np.arange(side) // STRIDE, count - 1)
+        for side, count in zip(facts.shape[1:], coarse.shape[1:], strict=True)
+    )
     return list(coarse[:, rows][:, :, columns])

@@ -30,9 +30,20 @@ def figure(results: dict[str, Any]) -> Figure:
     for i, arm in arms:
         labels, mean, half = (np.array([row[key] or 0.0 for row in arm["curve"]]) for key in ("labels", "mean", "half"))
         colour = COLOURS[i % len(COLOURS)]
-        axes.fill_between(labels, np.maximum(mean - half, 0.0), np.minimum(mean + half, 1.0), color=colour, alpha=0.13, linewidth=0)
+        axes.fill_between(
+            labels, np.maximum(mean - half, 0.0), np.minimum(mean + half, 1.0), color=colour, alpha=0.13, linewidth=0
+        )
         style = DASHES[i // len(COLOURS) % len(DASHES)]
-        axes.plot(labels, mean, color=colour, linestyle=style, linewidth=2, marker="o", markersize=4, label=f"{arm['arm']} (n = {arm['n']})")
+        axes.plot(
+            labels,
+            mean,
+            color=colour,
+            linestyle=style,
+            linewidth=2,
+            marker="o",
+            markersize=4,
+            label=f"{arm['arm']} (n = {arm['n']})",
+        )
     axes.set_xlabel("labels")
     counts = np.array(sorted({row["labels"] for _, arm in arms for row in arm["curve"]}))
     shown = charts.spaced((counts - counts[0]) / max(np.ptp(counts), 1) * (charts.WIDE - 90), 38)

@@ -31,7 +31,14 @@ def hand_over() -> None:
     if sys.orig_argv[1] != "-m" or sys.orig_argv[2].split(".")[0] not in HEAVY:
         return
     watch()
-    request = json.dumps({"module": sys.orig_argv[2], "arguments": sys.orig_argv[3:], "folder": str(Path.cwd()), "environment": dict(os.environ)}).encode()
+    request = json.dumps(
+        {
+            "module": sys.orig_argv[2],
+            "arguments": sys.orig_argv[3:],
+            "folder": str(Path.cwd()),
+            "environment": dict(os.environ),
+        }
+    ).encode()
     with socket.socket(socket.AF_UNIX) as door:
         try:
             door.connect(os.environ["CODLINE_WARM"])

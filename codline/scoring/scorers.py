@@ -33,7 +33,9 @@ class Sight:
     normalize: Normalize
     batch_size: int
 
-    def passes(self, networks: Sequence[Network], ids: np.ndarray, wanted: Wanted, view: View | None = None) -> Iterator[Pass]:
+    def passes(
+        self, networks: Sequence[Network], ids: np.ndarray, wanted: Wanted, view: View | None = None
+    ) -> Iterator[Pass]:
         return inference.passes(networks, self.take, ids, self.normalize, self.batch_size, wanted, view)
 
     def tensors(self, ids: np.ndarray) -> Tensor:
@@ -90,7 +92,15 @@ class Gatherer(Scorer):
     """A strategy that has to see the whole pool before it chooses."""
 
     def __init__(
-        self, strategy: Chooser, beside: Beside, budget: int, labeled: np.ndarray, labels: np.ndarray, sight: Sight, network: Network, bench: LearnerContext
+        self,
+        strategy: Chooser,
+        beside: Beside,
+        budget: int,
+        labeled: np.ndarray,
+        labels: np.ndarray,
+        sight: Sight,
+        network: Network,
+        bench: LearnerContext,
     ) -> None:
         super().__init__(strategy, beside)
         self.chooser, self.budget, self.labeled, self.labels = strategy, budget, labeled, labels
@@ -117,7 +127,9 @@ class Gatherer(Scorer):
         return Whole(ids, ours, features, self.known(), self.bench, others, self.beside.first_cycle, predicted)
 
     def known(self) -> Known:
-        seen = [*self.sight.passes([self.network], self.labeled, Wanted(features=True, predictor=self.beside.predictor))]
+        seen = [
+            *self.sight.passes([self.network], self.labeled, Wanted(features=True, predictor=self.beside.predictor))
+        ]
         features = np.concatenate([one.features for one in seen if one.features is not None])
         return Known(self.labeled, self.labels, features, stacked([one.predicted for one in seen]))
 
@@ -145,13 +157,17 @@ def stacked(parts: list[np.ndarray | None]) -> np.ndarray | None:
 
 
 def joined(parts: list[Outputs]) -> Outputs:
-    return Outputs(np.concatenate([part.logits_NC for part in parts]), np.concatenate([part.probs_NC for part in parts]))
+    return Outputs(
+        np.concatenate([part.logits_NC for part in parts]), np.concatenate([part.probs_NC for part in parts])
+    )
 
 
 def chosen(ids: np.ndarray, pool: np.ndarray, budget: int) -> np.ndarray:
     """The ids, if they are a query."""
     if len(ids) != budget or len(np.unique(ids)) != budget or not np.isin(ids, pool).all():
-        raise CodlineError(f"the strategy chose {len(np.unique(ids))} images, expected {budget} different ones of the unlabelled pool")
+        raise CodlineError(
+            f"the strategy chose {len(np.unique(ids))} images, expected {budget} different ones of the unlabelled pool"
+        )
     return ids
 
 
@@ -165,10 +181,15 @@ def dropouts(passes: int, share: float, network: Network, shape: tuple[int, ...]
     return kept / (1 - share)
 
 
-def networks(needs: Iterable[Other], beside: dict[str, Tensor], previous: Callable[[], Network], untrained: Callable[[], Network]) -> dict[Other, Network]:
+def networks(
+    needs: Iterable[Other], beside: dict[str, Tensor], previous: Callable[[], Network], untrained: Callable[[], Network]
+) -> dict[Other, Network]:
     """The networks that a strategy compares this cycle's with. `beside` is what training kept, `untrained` makes an independent network."""
     known: dict[Other, Callable[[], Network]] = {"previous": previous, "independent": untrained}
-    return {name: known[name]() if name in known else auxiliary_networks.filled(untrained(), name, beside) for name in sorted(needs, key=str)}
+    return {
+        name: known[name]() if name in known else auxiliary_networks.filled(untrained(), name, beside)
+        for name in sorted(needs, key=str)
+    }
 
 
 def subset(ids: np.ndarray, size: float | None, rng: np.random.Generator) -> np.ndarray:

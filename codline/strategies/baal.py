@@ -30,7 +30,9 @@ class Baal(Strategy):
         if not len(pool.ids):
             return np.empty(0)
         probs_NCT = np.stack([finite(pool.ids, probs_NC, "outputs") for probs_NC in pool.samples], axis=-1)
-        probs_NCT = np.minimum(probs_NCT, 1)  # a single value above it, by rounding, and baal takes all of the batch for logits
+        probs_NCT = np.minimum(
+            probs_NCT, 1
+        )  # a single value above it, by rounding, and baal takes all of the batch for logits
         found: np.ndarray = heuristic.get_uncertainties(probs_NCT)
         return found if heuristic.reversed else -found
 

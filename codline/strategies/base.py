@@ -11,7 +11,9 @@ from codline.acquisition.learner_context import LearnerContext
 from codline.core.errors import UserError
 from codline.core.params import Section, tag
 
-Other = str | int  # a model to compare with: "previous", "average", "independent", or the weights so many steps before the end of this training
+Other = (
+    str | int
+)  # a model to compare with: "previous", "average", "independent", or the weights so many steps before the end of this training
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,13 @@ class Pool:
     outputs: Outputs  # of this cycle's model
     others: Mapping[Other, Outputs] = field(default_factory=dict)  # those that the strategy needs
     first_cycle: bool = False
-    samples: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # probabilities of the stochastic passes asked for, one pass after the other
+    samples: Iterator[np.ndarray] = field(
+        default_factory=lambda: iter(())
+    )  # probabilities of the stochastic passes asked for, one pass after the other
     predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
-    truth: np.ndarray | None = None  # the answers: class numbers, or masks of the pixels that the outputs have; for the control that is made of them
+    truth: np.ndarray | None = (
+        None  # the answers: class numbers, or masks of the pixels that the outputs have; for the control that is made of them
+    )
 
     @property
     def probs_NC(self) -> np.ndarray:  # noqa: N802 (shape suffix)
@@ -70,17 +76,23 @@ class Strategy(Section):
     """Fields are the strategy's own parameters; data comes to the method."""
 
     dense: ClassVar[bool] = True  # whether it is defined for segmentation, too
-    package: ClassVar[tuple[str, str] | None] = None  # a module, and what to install for it, besides codline's own dependencies
+    package: ClassVar[tuple[str, str] | None] = (
+        None  # a module, and what to install for it, besides codline's own dependencies
+    )
     predicted: ClassVar[bool] = False  # whether it asks for the losses that a module beside the network foretells
     truth: ClassVar[bool] = False  # whether it is told the answers: a control, of simulated campaigns alone
 
     def suited(self, task: str) -> None:
         if task == "segmentation" and not self.dense:
-            raise UserError(f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which is not defined for segmentation")
+            raise UserError(
+                f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which is not defined for segmentation"
+            )
 
     def installed(self) -> None:
         if self.package is not None and find_spec(self.package[0]) is None:
-            raise UserError(f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which needs {self.package[1]}; it is not installed")
+            raise UserError(
+                f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which needs {self.package[1]}; it is not installed"
+            )
 
     def stochastic(self) -> tuple[int, float]:
         """How many passes with dropout the pool must hold, and what share of the features they leave out."""

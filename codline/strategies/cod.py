@@ -18,4 +18,6 @@ class Cod(Cyclic, Strategy):
         other = self.other(pool.first_cycle)
         if other is None:
             return rng.random(len(pool.ids))
-        return self.wanted(discrepancy(pool.outputs.of(self.outputs), pool.others[other].of(self.outputs)), pool.first_cycle)
+        return self.wanted(
+            discrepancy(pool.outputs.of(self.outputs), pool.others[other].of(self.outputs)), pool.first_cycle
+        )

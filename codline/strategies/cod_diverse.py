@@ -36,7 +36,9 @@ class CodDiverse(Cyclic, Chooser):
     def suited(self, task: str) -> None:
         """A gradient has no meaning for the mean over the pixels."""
         if task == "segmentation" and self.form in ("unsure", "gradients"):
-            raise UserError(f"params.yaml: score.strategy.form: found {self.form!r}, which is not defined for segmentation; expected 'seeding' or 'k_center'")
+            raise UserError(
+                f"params.yaml: score.strategy.form: found {self.form!r}, which is not defined for segmentation; expected 'seeding' or 'k_center'"
+            )
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
         scores, features = self.cod(pool, rng), by_id(pool.ids, pool.features_ND)
@@ -56,12 +58,16 @@ class CodDiverse(Cyclic, Chooser):
         other = self.other(pool.first_cycle)
         if other is None:
             return rng.random(len(pool.ids))
-        moved = by_id(pool.ids, discrepancy(pool.outputs.of(self.outputs), pool.others[other].of(self.outputs)), "outputs")
+        moved = by_id(
+            pool.ids, discrepancy(pool.outputs.of(self.outputs), pool.others[other].of(self.outputs)), "outputs"
+        )
         return self.wanted(moved, pool.first_cycle)
 
     def weights(self, scores: np.ndarray) -> np.ndarray:
         weights = scores - min(0.0, scores.min())
-        weighed: np.ndarray = (weights / (weights.max() or 1.0)) ** (self.power or (0.5 if self.form == "unsure" else 1.0))
+        weighed: np.ndarray = (weights / (weights.max() or 1.0)) ** (
+            self.power or (0.5 if self.form == "unsure" else 1.0)
+        )
         return weighed
 
     def doubts(self, probs: np.ndarray) -> np.ndarray:
@@ -75,7 +81,9 @@ class CodDiverse(Cyclic, Chooser):
         start = [int((points.lengths * weights).argmax())]
         return np.array([*start, *seeds(points, weights, budget - 1, rng, start)])
 
-    def by_seeding(self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int, rng: np.random.Generator) -> np.ndarray:
+    def by_seeding(
+        self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int, rng: np.random.Generator
+    ) -> np.ndarray:
         points = Points.of(np.concatenate([features, centres]))
         return seeds(points, self.weights(scores), budget, rng, range(len(features), len(points)))
 

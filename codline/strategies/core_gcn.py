@@ -17,5 +17,7 @@ class CoreGcn(GraphLearner):
 
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
         nodes = self.nodes(pool, budget, rng)
-        ids: np.ndarray = nodes.ids[k_center(Points.of(np.concatenate([nodes.embedded, nodes.known])), len(nodes.ids), budget)]
+        ids: np.ndarray = nodes.ids[
+            k_center(Points.of(np.concatenate([nodes.embedded, nodes.known])), len(nodes.ids), budget)
+        ]
         return ids

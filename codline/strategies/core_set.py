@@ -17,5 +17,7 @@ class CoreSet(Chooser):
     def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
         features = by_id(pool.ids, pool.features_ND)
         labeled = by_id(pool.known.ids, pool.known.features_MD)
-        query: np.ndarray = np.sort(pool.ids)[k_center(Points.of(np.concatenate([features, labeled])), len(features), budget)]
+        query: np.ndarray = np.sort(pool.ids)[
+            k_center(Points.of(np.concatenate([features, labeled])), len(features), budget)
+        ]
         return query

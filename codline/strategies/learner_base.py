@@ -58,9 +58,13 @@ class GraphLearner(Chooser):
         size = len(pool.ids) if self.subset is None else min(max(self.subset, budget), len(pool.ids))
         rows = np.sort(rng.choice(len(pool.ids), size, replace=False))
         features = np.concatenate([pool.features_ND[rows], pool.known.features_MD])
-        settings = graph_network.Settings(self.hidden, self.dropout, self.balance, self.steps, self.learning_rate, self.weight_decay)
+        settings = graph_network.Settings(
+            self.hidden, self.dropout, self.balance, self.steps, self.learning_rate, self.weight_decay
+        )
         bench = pool.bench
-        scores, embedded = graph_network.learned(features, len(pool.known.ids), settings, seed=bench.seed, device=bench.device, advance=bench.advance)
+        scores, embedded = graph_network.learned(
+            features, len(pool.known.ids), settings, seed=bench.seed, device=bench.device, advance=bench.advance
+        )
         return Nodes(pool.ids[rows], scores[:size], embedded[:size], embedded[size:])
 
 

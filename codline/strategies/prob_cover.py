@@ -27,7 +27,9 @@ class ProbCover(Chooser):
         rows = np.concatenate([features, labeled])
         rows = unit_length(rows) if self.normalized else rows
         points = Points.of(rows)
-        radius = self.radius or self.pure_radius(points, clusters(rows, min(pool.outputs.probs_NC.shape[1], len(rows)), rng), rng)
+        radius = self.radius or self.pure_radius(
+            points, clusters(rows, min(pool.outputs.probs_NC.shape[1], len(rows)), rng), rng
+        )
         query: np.ndarray = np.sort(pool.ids)[cover(points, len(features), budget, radius, rng)]
         return query
 

@@ -59,11 +59,17 @@ class ScikitActiveml(Chooser):
         with warnings.catch_warnings(), threadpool_limits(1):
             warnings.simplefilter("ignore")  # of clusters that stay empty and the like: a query comes out all the same
             try:
-                found = strategy.query(np.concatenate([features, labeled]).astype(np.float64), labels, batch_size=budget, **beside)
+                found = strategy.query(
+                    np.concatenate([features, labeled]).astype(np.float64), labels, batch_size=budget, **beside
+                )
             except Exception as error:
-                raise CodlineError(f"score.strategy: {self.query} of scikit-activeml failed: {' '.join(str(error).split())}") from error
+                raise CodlineError(
+                    f"score.strategy: {self.query} of scikit-activeml failed: {' '.join(str(error).split())}"
+                ) from error
         rows = list(dict.fromkeys(int(row) for row in found))
-        query: np.ndarray = np.sort(pool.ids)[filled_up(rows, np.setdiff1d(np.arange(len(features)), rows), budget, rng)]
+        query: np.ndarray = np.sort(pool.ids)[
+            filled_up(rows, np.setdiff1d(np.arange(len(features)), rows), budget, rng)
+        ]
         return query
 
     def built(self, seed: int, classes: int, images: int) -> Any:
@@ -71,8 +77,14 @@ class ScikitActiveml(Chooser):
         kind = getattr(library(), self.query)
         taken = [name for name in signature(kind).parameters if name not in ("random_state", "missing_label")]
         for name in self.settings.keys() - set(taken):
-            raise UserError(f"params.yaml: score.strategy.settings.{name}: unknown to {self.query} of scikit-activeml{near(name, taken)}")
-        known = {"classes": list(range(max(2, classes))), "n_classes": max(2, min(classes, images)), "cluster_algo_dict": {}}
+            raise UserError(
+                f"params.yaml: score.strategy.settings.{name}: unknown to {self.query} of scikit-activeml{near(name, taken)}"
+            )
+        known = {
+            "classes": list(range(max(2, classes))),
+            "n_classes": max(2, min(classes, images)),
+            "cluster_algo_dict": {},
+        }
         settings = {**{name: value for name, value in known.items() if name in taken}, **self.settings}
         if isinstance(settings.get("cluster_algo_dict"), dict):
             settings["cluster_algo_dict"] = {"random_state": seed, **settings["cluster_algo_dict"]}

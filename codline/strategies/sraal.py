@@ -27,7 +27,9 @@ class Sraal(AdversarialLearner):
         pool = ordered(pool)
         ids, known, probs_NC = pool.ids, pool.known, pool.outputs.probs_NC
         told = (self.beta, self.adversary, self.learning_rate, self.decay)
-        settings = Settings(self.steps, self.batch_size, self.latent, self.width, *told, 4, 2, self.reconstruction, self.classification)
+        settings = Settings(
+            self.steps, self.batch_size, self.latent, self.width, *told, 4, 2, self.reconstruction, self.classification
+        )
         labeled = Side(known.ids, np.zeros(len(known.ids)), known.labels)
         states = Game(settings, labeled, Side(ids, uncertainty(probs_NC)), pool.bench, probs_NC.shape[1]).play()
         return ids[np.argsort(-states, kind="stable")[:budget]]

@@ -38,7 +38,10 @@ class Typiclust(Chooser):
             rows = np.flatnonzero(groups == group)
             typical = rows[self.by_typicality(points, rows)]
             waiting[group] = iter(typical[~labeled[typical]])
-        heap = [((groups == group).sum() <= self.small, labeled[groups == group].sum(), -(groups == group).sum(), group) for group in waiting]
+        heap = [
+            ((groups == group).sum() <= self.small, labeled[groups == group].sum(), -(groups == group).sum(), group)
+            for group in waiting
+        ]
         heapq.heapify(heap)
         chosen: list[int] = []
         while len(chosen) < budget:

@@ -18,6 +18,8 @@ class Vaal(AdversarialLearner):
 
         pool = ordered(pool)
         ids, known = pool.ids, pool.known.ids
-        settings = Settings(self.steps, self.batch_size, self.latent, self.width, self.beta, self.adversary, self.learning_rate)
+        settings = Settings(
+            self.steps, self.batch_size, self.latent, self.width, self.beta, self.adversary, self.learning_rate
+        )
         states = Game(settings, Side(known, np.ones(len(known))), Side(ids, np.zeros(len(ids))), pool.bench).play()
         return ids[np.argsort(states, kind="stable")[:budget]]

@@ -96,14 +96,28 @@ class Campaign:
 
     def metrics(self, cycle: str) -> Points:
         metrics = read_json(self.wiring.path("evaluate", "metrics", cycle))
-        plain = {key: metrics[key] for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error") if key in metrics}
+        plain = {
+            key: metrics[key]
+            for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error")
+            if key in metrics
+        }
         classes = {f"class_accuracy/{allowed(name)}": value for name, value in metrics["per_class_accuracy"].items()}
-        ious = {f"class_iou/{allowed(name)}": value for name, value in metrics.get("per_class_iou", {}).items() if value is not None}
+        ious = {
+            f"class_iou/{allowed(name)}": value
+            for name, value in metrics.get("per_class_iou", {}).items()
+            if value is not None
+        }
         return single(plain | classes | ious)
 
     def diagnostics(self, cycle: str) -> Points:
         found = read_json(self.wiring.path("diagnose", "diagnostics", cycle))
-        return single({f"diagnose/{key.replace('.', '/')}": value for key, value in flattened(found) if isinstance(value, int | float)})
+        return single(
+            {
+                f"diagnose/{key.replace('.', '/')}": value
+                for key, value in flattened(found)
+                if isinstance(value, int | float)
+            }
+        )
 
     def acquisition(self, cycle: str) -> dict[str, float]:
         spent = self.seconds("score", cycle) | self.seconds("select", cycle)

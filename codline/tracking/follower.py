@@ -50,7 +50,9 @@ def follow(stage: str, cycle: str | None) -> None:
     except CodlineError as error:
         leave(f"codline: {error}\n")
     except Exception as error:
-        leave(f"codline: MLflow was not told of {stage}: unexpected {type(error).__name__}: {error}; run `codline track` later\n")
+        leave(
+            f"codline: MLflow was not told of {stage}: unexpected {type(error).__name__}: {error}; run `codline track` later\n"
+        )
     leave()
 
 

@@ -17,7 +17,9 @@ class Lock:
     def __init__(self, wiring: Wiring, ran: str | None = None) -> None:
         self.params = wiring.params
         self.stages = read(wiring.root / "dvc.lock")
-        self.made = {out["path"]: (name, out.get("md5")) for name, stage in self.stages.items() for out in stage.get("outs", [])}
+        self.made = {
+            out["path"]: (name, out.get("md5")) for name, stage in self.stages.items() for out in stage.get("outs", [])
+        }
         self.known: dict[str, bool] = {} if ran is None else {ran: True}
 
     def vouches(self, name: str) -> bool:
@@ -28,20 +30,27 @@ class Lock:
         return self.known[name]
 
     def same_params(self, stage: dict[str, Any]) -> bool:
-        return all(self.params.get(section) == value for section, value in stage.get("params", {}).get("params.yaml", {}).items())
+        return all(
+            self.params.get(section) == value
+            for section, value in stage.get("params", {}).get("params.yaml", {}).items()
+        )
 
     def current(self, dep: dict[str, Any]) -> bool:
         """Is it what its maker made last? Code and other files that no stage makes are not our business."""
         inside = [path for path in self.made if path.startswith(f"{dep['path']}/")]
         if inside:
-            return dep.get("md5") == self.folder(dep["path"], inside) and all(self.vouches(self.made[path][0]) for path in inside)
+            return dep.get("md5") == self.folder(dep["path"], inside) and all(
+                self.vouches(self.made[path][0]) for path in inside
+            )
         maker, md5 = self.made.get(dep["path"], (None, None))
         return maker is None or (dep.get("md5") == md5 and self.vouches(maker))
 
     def folder(self, path: str, inside: list[str]) -> str:
         """The hash that DVC gives to a folder of these files."""
         entries = [{"md5": self.made[name][1], "relpath": name.removeprefix(f"{path}/")} for name in inside]
-        return hashlib.md5(json.dumps(sorted(entries, key=lambda entry: entry["relpath"])).encode()).hexdigest() + ".dir"
+        return (
+            hashlib.md5(json.dumps(sorted(entries, key=lambda entry: entry["relpath"])).encode()).hexdigest() + ".dir"
+        )
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -27,7 +27,9 @@ def log_model(store: Store, campaign: Campaign, cycle: str, run: Run) -> str:
     """The id of the run's model; what a kill left half-done is dropped first."""
     tags = {CAMPAIGN: campaign.key, CYCLE: cycle}
     kept: LoggedModel | None = None
-    for model in store.client.search_logged_models([store.experiment], f"tags.`{CAMPAIGN}` = '{campaign.key}' AND tags.`{CYCLE}` = '{cycle}'"):
+    for model in store.client.search_logged_models(
+        [store.experiment], f"tags.`{CAMPAIGN}` = '{campaign.key}' AND tags.`{CYCLE}` = '{cycle}'"
+    ):
         if kept is None and model.source_run_id == run.info.run_id and model.status == LoggedModelStatus.READY:
             kept = model
         else:
@@ -51,31 +53,47 @@ def save(path: Path, campaign: Campaign, cycle: str, model: LoggedModel) -> None
     mlflow.pyfunc.save_model(
         path,
         python_model=str(ROOM / "tracking/served_model.py"),
-        artifacts={"model": str(wiring.path("evaluate", "model", cycle)), "dataset": str(wiring.path("evaluate", "dataset", cycle))},
+        artifacts={
+            "model": str(wiring.path("evaluate", "model", cycle)),
+            "dataset": str(wiring.path("evaluate", "dataset", cycle)),
+        },
         code_paths=[str(ROOM)],
         pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in NEEDED],
         signature=signature(campaign.facts()),
-        mlflow_model=Model(artifact_path=model.artifact_location, run_id=model.source_run_id, model_uuid=model.model_id, model_id=model.model_id),
+        mlflow_model=Model(
+            artifact_path=model.artifact_location,
+            run_id=model.source_run_id,
+            model_uuid=model.model_id,
+            model_id=model.model_id,
+        ),
     )
 
 
 def signature(facts: Dataset) -> ModelSignature:
     images = TensorSpec(np.dtype(np.uint8), (-1, *facts.shape))
-    probs = TensorSpec(np.dtype(np.float64), (-1, len(facts.classes), *(facts.shape[1:] if facts.task == "segmentation" else ())))
+    probs = TensorSpec(
+        np.dtype(np.float64), (-1, len(facts.classes), *(facts.shape[1:] if facts.task == "segmentation" else ()))
+    )
     return ModelSignature(Schema([images]), Schema([probs]))
 
 
 def register(store: Store, campaign: Campaign, cycle: str, run: Run, model_id: str) -> None:
     name, metrics = f"codline-{campaign.dataset}", read_json(campaign.wiring.path("evaluate", "metrics", cycle))
     same = {CAMPAIGN: campaign.key, CYCLE: cycle}
-    tags = same | {"accuracy": repr(metrics["accuracy"]), "measure": repr(headline(metrics)[1]), "labels": str(metrics["labels"])}
+    tags = same | {
+        "accuracy": repr(metrics["accuracy"]),
+        "measure": repr(headline(metrics)[1]),
+        "labels": str(metrics["labels"]),
+    }
     versions = known_versions(store, name)
     for known in [known for known in versions if known.tags.items() >= same.items()]:
         if orphaned(store, known):
             store.client.delete_model_version(name, known.version)
             versions.remove(known)
     if run.info.run_id not in {known.run_id for known in versions}:
-        versions.append(store.client.create_model_version(name, f"models:/{model_id}", run.info.run_id, tags, model_id=model_id))
+        versions.append(
+            store.client.create_model_version(name, f"models:/{model_id}", run.info.run_id, tags, model_id=model_id)
+        )
     name_best(store, campaign, name, versions)
 
 
@@ -92,7 +110,8 @@ def orphaned(store: Store, known: ModelVersion) -> bool:
 def known_versions(store: Store, name: str) -> list[ModelVersion]:
     try:
         store.client.create_registered_model(
-            name, description="One version per evaluated cycle. best: highest test accuracy (of segmentation, mean IoU), of fewest labels on a tie."
+            name,
+            description="One version per evaluated cycle. best: highest test accuracy (of segmentation, mean IoU), of fewest labels on a tie.",
         )
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":

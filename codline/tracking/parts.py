@@ -19,7 +19,13 @@ Log = Callable[[Store, Campaign, str, Run], None]
 
 
 def training(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    add_inputs(store, campaign, run, pool=campaign.wiring.path("train", "pool", cycle), labeled=campaign.wiring.path("train", "labeled", cycle))
+    add_inputs(
+        store,
+        campaign,
+        run,
+        pool=campaign.wiring.path("train", "pool", cycle),
+        labeled=campaign.wiring.path("train", "labeled", cycle),
+    )
     store.add(run, campaign.curve(cycle))
     store.add_once(run, campaign.seconds("train", cycle))
 
@@ -36,7 +42,13 @@ def table_input(campaign: Campaign, role: str, path: Path) -> DatasetInput:
         digest=digest(path)[:32],
         source_type="local",
         source=json.dumps({"uri": path.relative_to(campaign.wiring.root).as_posix()}),
-        schema=json.dumps({"mlflow_colspec": [{"name": field.name, "type": COLUMNS[str(field.type)], "required": True} for field in schema]}),
+        schema=json.dumps(
+            {
+                "mlflow_colspec": [
+                    {"name": field.name, "type": COLUMNS[str(field.type)], "required": True} for field in schema
+                ]
+            }
+        ),
         profile=json.dumps({"num_rows": tables.read(path, schema).num_rows}),
     )
     return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
@@ -53,9 +65,14 @@ def metrics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
     from codline.report import charts, page  # matplotlib
 
-    classes, metrics = campaign.facts().classes, page.opened(campaign.wiring.path("evaluate", "metrics", cycle), page.Metrics)
+    classes, metrics = (
+        campaign.facts().classes,
+        page.opened(campaign.wiring.path("evaluate", "metrics", cycle), page.Metrics),
+    )
     counts = page.counts(metrics, campaign.wiring.path("evaluate", "predictions", cycle), classes)
-    store.client.log_dict(run.info.run_id, {"classes": classes, "rows are actual, columns predicted": counts.tolist()}, "confusion.json")
+    store.client.log_dict(
+        run.info.run_id, {"classes": classes, "rows are actual, columns predicted": counts.tolist()}, "confusion.json"
+    )
     attach(store, run, "confusion.png", charts.png(charts.confusion(counts, classes)))
 
 
@@ -78,4 +95,10 @@ def attach(store: Store, run: Run, name: str, content: bytes) -> None:
         store.client.log_artifact(run.info.run_id, str(path))
 
 
-LOG: dict[str, Log] = {"training": training, "metrics": metrics, "confusion": confusion, "query": query, "diagnostics": diagnostics}
+LOG: dict[str, Log] = {
+    "training": training,
+    "metrics": metrics,
+    "confusion": confusion,
+    "query": query,
+    "diagnostics": diagnostics,
+}

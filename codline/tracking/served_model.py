@@ -19,15 +19,21 @@ class Classifier(PythonModel):
         from codline.learning import compute, inference, model_file  # torch: not while the model is logged
 
         facts = dataset_info.opened(Path(context.artifacts["dataset"]))
-        network, _ = model_file.load_network(Path(context.artifacts["model"]), classes=len(facts.classes), shape=facts.shape)
+        network, _ = model_file.load_network(
+            Path(context.artifacts["model"]), classes=len(facts.classes), shape=facts.shape
+        )
         device = compute.device("auto")
         self.network, self.normalize = network.to(device), inference.Normalize(facts.mean, facts.std, device)
 
-    def predict(self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, Any] | None = None) -> np.ndarray:  # noqa: ARG002
+    def predict(
+        self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, Any] | None = None
+    ) -> np.ndarray:  # noqa: ARG002
         from codline.data import output_store
         from codline.learning import inference
 
-        chunks = inference.logits(self.network, model_input.__getitem__, np.arange(len(model_input)), self.normalize, BATCH)
+        chunks = inference.logits(
+            self.network, model_input.__getitem__, np.arange(len(model_input)), self.normalize, BATCH
+        )
         return output_store.softmax(np.concatenate([logits for _, logits in chunks]))
 
 

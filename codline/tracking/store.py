@@ -34,7 +34,9 @@ class Store:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             beside = "mlartifacts" if address().startswith("sqlite:") else None
-            return self.client.create_experiment(name, beside, {"mlflow.experimentKind": "custom_model_development"})  # the page for training, not for chats
+            return self.client.create_experiment(
+                name, beside, {"mlflow.experimentKind": "custom_model_development"}
+            )  # the page for training, not for chats
         experiment: str = found.experiment_id
         return experiment
 
@@ -42,7 +44,9 @@ class Store:
         """{cycle: its run}, and the campaign's own under WHOLE. Of doubles, which only machines without a common lock can make, the oldest stays."""
         found: dict[str, Run] = {}
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
-        for run in self.client.search_runs([self.experiment], f"tags.`{CAMPAIGN}` = '{campaign}'", max_results=MOST, order_by=order):
+        for run in self.client.search_runs(
+            [self.experiment], f"tags.`{CAMPAIGN}` = '{campaign}'", max_results=MOST, order_by=order
+        ):
             cycle = run.data.tags.get(CYCLE, WHOLE)
             if cycle in found:
                 self.discard(run)
@@ -68,10 +72,18 @@ class Store:
         """Log the points that are not there yet. `exact`: there may be no others."""
         now, known, fresh = milliseconds(), self.known(run), list[Metric]()
         for key, wanted in points.items():
-            there = {point.step: point.value for point in self.client.get_metric_history(run.info.run_id, key)} if key in known else {}
-            if any(not math.isclose(there[step], value, rel_tol=1e-9) for step, value in wanted.items() if step in there) or (exact and there.keys() - wanted):
+            there = (
+                {point.step: point.value for point in self.client.get_metric_history(run.info.run_id, key)}
+                if key in known
+                else {}
+            )
+            if any(
+                not math.isclose(there[step], value, rel_tol=1e-9) for step, value in wanted.items() if step in there
+            ) or (exact and there.keys() - wanted):
                 raise Changed
-            fresh += [Metric(key, value, now, step, model_id=model) for step, value in wanted.items() if step not in there]
+            fresh += [
+                Metric(key, value, now, step, model_id=model) for step, value in wanted.items() if step not in there
+            ]
         self.log(run, fresh)
 
     def add_once(self, run: Run, values: dict[str, float]) -> None:
@@ -108,7 +120,9 @@ def answering() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, MlflowException | OSError | ImportError) or type(error).__module__.startswith("sqlalchemy."):
+        if isinstance(error, MlflowException | OSError | ImportError) or type(error).__module__.startswith(
+            "sqlalchemy."
+        ):
             raise unanswered(cause(error)) from error
         raise
 

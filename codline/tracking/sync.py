@@ -109,7 +109,9 @@ def sync_whole(store: Store, campaign: Campaign, lock: Lock) -> None:
     known = runs.pop(WHOLE, None)
     if not runs and known is None:
         return
-    points = learning_curves([run for cycle, run in runs.items() if cycle not in campaign.wiring.cycles or lock.vouches(f"evaluate@{cycle}")])
+    points = learning_curves(
+        [run for cycle, run in runs.items() if cycle not in campaign.wiring.cycles or lock.vouches(f"evaluate@{cycle}")]
+    )
     whole = whole_run(store, campaign, known)
     try:
         store.add(whole, points, exact=True)
@@ -130,7 +132,9 @@ def sync_whole(store: Store, campaign: Campaign, lock: Lock) -> None:
 def learning_curves(runs: list[Run]) -> Points:
     """Points at the number of labels, of every cycle that is evaluated."""
     cycles = [(int(run.data.metrics["labels"]), run.data.metrics) for run in runs if "labels" in run.data.metrics]
-    points = {name: {labels: metrics[key] for labels, metrics in cycles if key in metrics} for name, key in CURVES.items()}
+    points = {
+        name: {labels: metrics[key] for labels, metrics in cycles if key in metrics} for name, key in CURVES.items()
+    }
     best = {labels: max(points["accuracy"][fewer] for fewer, _ in cycles if fewer <= labels) for labels, _ in cycles}
     return {name: found for name, found in points.items() if found} | {"best_accuracy": best}
 
@@ -159,7 +163,9 @@ def add_report(store: Store, campaign: Campaign, lock: Lock, whole: Run) -> None
 @contextmanager
 def turn() -> Iterator[None]:
     """One process of this project at a time. The lock is the kernel's: it goes with the process that held it."""
-    path = Path(os.environ.get("CODLINE_TRACKING_LOCK") or state_directory.root() / "tracking.lock")  # the points of a study have one in common
+    path = Path(
+        os.environ.get("CODLINE_TRACKING_LOCK") or state_directory.root() / "tracking.lock"
+    )  # the points of a study have one in common
     path.parent.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + PATIENCE
     with path.open("w") as file:
@@ -169,6 +175,8 @@ def turn() -> Iterator[None]:
                 break
             except BlockingIOError as error:
                 if time.monotonic() > until:
-                    raise BusyError(f"{path}: another process has been logging to MLflow for {PATIENCE:.0f} s; try again when it is done") from error
+                    raise BusyError(
+                        f"{path}: another process has been logging to MLflow for {PATIENCE:.0f} s; try again when it is done"
+                    ) from error
                 time.sleep(0.05)
         yield

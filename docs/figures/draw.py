@@ -12,7 +12,13 @@ from matplotlib.ticker import FuncFormatter
 from codline.report import charts
 
 HERE = Path(__file__).parent
-COLOURS = {"cod": charts.ACCENT, "random": charts.INK, "entropy": charts.WARM, "margin": "#2c8a62", "least_confidence": "#8757b8"}
+COLOURS = {
+    "cod": charts.ACCENT,
+    "random": charts.INK,
+    "entropy": charts.WARM,
+    "margin": "#2c8a62",
+    "least_confidence": "#8757b8",
+}
 
 
 def accuracies(data: dict[str, Any], strategy: str) -> np.ndarray:
@@ -32,7 +38,10 @@ def figure(data: dict[str, Any]) -> Figure:
     axes.set_xticks(labels, [f"{n}\n{charts.share(n / data['pool'])}" for n in labels])
     axes.set_xlabel("labels, and their share of the pool")
     seeds = len(accuracies(data, "cod"))
-    charts.heading(axes, f"test accuracy on {data['dataset']}: mean and standard deviation over {seeds} seeds, {data['test']} test images")
+    charts.heading(
+        axes,
+        f"test accuracy on {data['dataset']}: mean and standard deviation over {seeds} seeds, {data['test']} test images",
+    )
     for strategy in reversed(COLOURS):  # cod on top
         curve(axes, labels, accuracies(data, strategy), strategy)
     handles, names = axes.get_legend_handles_labels()
@@ -44,10 +53,19 @@ def curve(axes: Axes, labels: list[int], accuracies_SN: np.ndarray, strategy: st
     """S seeds, N cycles. What the figure is about is drawn strongly: cod, and random, which it has to beat."""
     mean, deviation = accuracies_SN.mean(0), accuracies_SN.std(0, ddof=1)
     strong, colour = strategy in ("cod", "random"), COLOURS[strategy]
-    axes.fill_between(labels, mean - deviation, np.minimum(mean + deviation, 100), color=colour, alpha=0.12 if strong else 0.07, linewidth=0)
+    axes.fill_between(
+        labels,
+        mean - deviation,
+        np.minimum(mean + deviation, 100),
+        color=colour,
+        alpha=0.12 if strong else 0.07,
+        linewidth=0,
+    )
     style = {"linewidth": 2.4, "marker": "o", "markersize": 6} if strong else {"linewidth": 1.3}
     axes.plot(labels, mean, color=colour, markeredgecolor=charts.PAPER, label=strategy.replace("_", " "), **style)
 
 
 if __name__ == "__main__":
-    (HERE / "digits.png").write_bytes(charts.png(figure(json.loads((HERE / "digits.json").read_text(encoding="utf-8")))))
+    (HERE / "digits.png").write_bytes(
+        charts.png(figure(json.loads((HERE / "digits.json").read_text(encoding="utf-8"))))
+    )

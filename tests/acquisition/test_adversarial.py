@@ -41,7 +41,9 @@ def bench(seed: int = 0) -> LearnerContext:
 
 
 def game(**changes: Any) -> Game:
-    return Game(replace(SETTINGS, **changes), Side(np.arange(6), np.ones(6)), Side(np.arange(6, 20), np.zeros(14)), bench())
+    return Game(
+        replace(SETTINGS, **changes), Side(np.arange(6), np.ones(6)), Side(np.arange(6, 20), np.zeros(14)), bench()
+    )
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (1, 8, 8), (3, 29, 50), (2, 4, 4)], ids=str)
@@ -57,7 +59,12 @@ def test_the_paper_s_sizes_make_the_paper_s_network() -> None:
     convolutions = [each.weight.shape[:2] for each in network.encoder if isinstance(each, torch.nn.Conv2d)]
     assert convolutions == [(128, 3), (256, 128), (512, 256), (1024, 512)]
     assert (network.mean.in_features, network.decoder[0].out_features) == (4096, 1024 * 4 * 4)
-    assert [each.weight.shape[:2] for each in network.decoder if isinstance(each, torch.nn.ConvTranspose2d)] == [(1024, 512), (512, 256), (256, 128), (128, 3)]
+    assert [each.weight.shape[:2] for each in network.decoder if isinstance(each, torch.nn.ConvTranspose2d)] == [
+        (1024, 512),
+        (512, 256),
+        (256, 128),
+        (128, 3),
+    ]
 
 
 def test_the_divergence_is_that_of_normal_distributions() -> None:
@@ -95,7 +102,9 @@ def test_the_discriminator_s_loss_reaches_the_discriminator_alone() -> None:
     batches = [side.batch(np.arange(4), played.bench) for side in played.sides]
     loss = played.judge_loss(batches)
     loss.backward()  # type: ignore[no-untyped-call]
-    verdicts = [played.players.verdicts(played.players.autoencoder(batch.images)[0], batch).sigmoid() for batch in batches]
+    verdicts = [
+        played.players.verdicts(played.players.autoencoder(batch.images)[0], batch).sigmoid() for batch in batches
+    ]
     assert loss.item() == pytest.approx((-verdicts[0].log().mean() - (1 - verdicts[1]).log().mean()).item(), rel=1e-4)
     assert all(parameter.grad is None for parameter in played.players.autoencoder.parameters())
     assert all(parameter.grad is not None for parameter in played.players.discriminator.parameters())
@@ -103,7 +112,9 @@ def test_the_discriminator_s_loss_reaches_the_discriminator_alone() -> None:
 
 def test_half_of_a_code_tells_the_class_and_the_decoder_hears_the_other_half_alone() -> None:
     known = Side(np.arange(6), np.zeros(6), np.arange(6) % 3)
-    played = Game(replace(SETTINGS, classification=5.0), known, Side(np.arange(6, 20), np.zeros(14)), bench(), classes=3)
+    played = Game(
+        replace(SETTINGS, classification=5.0), known, Side(np.arange(6, 20), np.zeros(14)), bench(), classes=3
+    )
     assert played.players.autoencoder.decoder[0].in_features == 2
     batch = known.batch(np.arange(4), played.bench)
     state = played.generator.get_state()
@@ -131,7 +142,9 @@ def test_pictures_are_told_apart_in_the_end_as_they_were_seen_not_by_their_neigh
 
 
 def test_a_training_that_diverges_is_told_in_a_sentence() -> None:
-    with pytest.raises(TrainingError, match=r"own training diverged; lower score\.strategy\.learning_rate \(now 1e\+30\)"):
+    with pytest.raises(
+        TrainingError, match=r"own training diverged; lower score\.strategy\.learning_rate \(now 1e\+30\)"
+    ):
         game(learning_rate=1e30).play()
 
 
@@ -177,7 +190,9 @@ def test_sraal_wants_what_the_model_is_unsure_of() -> None:
 def test_progress_is_told_step_by_step(strategy: AdversarialLearner) -> None:
     steps: list[tuple[int, int]] = []
     pool = half_bright()
-    strategy.choose(replace(pool, bench=replace(pool.bench, advance=lambda *step: steps.append(step))), 1, np.random.default_rng(0))
+    strategy.choose(
+        replace(pool, bench=replace(pool.bench, advance=lambda *step: steps.append(step))), 1, np.random.default_rng(0)
+    )
     assert steps == [(1, 2), (2, 2)]
 
 

@@ -45,10 +45,22 @@ kinds = st.sampled_from(["normal", "relu", "grid", "copies", "constant"])
 
 @settings(deadline=None)
 @given(
-    st.integers(0, 999), st.integers(1, 60), st.integers(0, 20), st.integers(1, 40), kinds, st.tuples(*[st.integers(1, 9)] * 3, st.integers(16, 40)), st.data()
+    st.integers(0, 999),
+    st.integers(1, 60),
+    st.integers(0, 20),
+    st.integers(1, 40),
+    kinds,
+    st.tuples(*[st.integers(1, 9)] * 3, st.integers(16, 40)),
+    st.data(),
 )
 def test_the_lazy_k_center_picks_what_the_plain_one_picks(
-    seed: int, candidates: int, labeled: int, width: int, kind: str, sizes: tuple[int, int, int, int], data: st.DataObject
+    seed: int,
+    candidates: int,
+    labeled: int,
+    width: int,
+    kind: str,
+    sizes: tuple[int, int, int, int],
+    data: st.DataObject,
 ) -> None:
     points = Points.of(rows_of(seed, candidates + labeled, width, kind))
     count = data.draw(st.integers(1, candidates))
@@ -62,7 +74,9 @@ def test_the_lazy_k_center_picks_what_the_plain_one_picks(
 def test_the_lazy_k_center_picks_what_the_plain_one_picks_over_many_blocks() -> None:
     rows = rows_of(0, 3 * centers.BLOCK + 50, 64, "normal")
     candidates = len(rows) - 40
-    assert k_center(Points.of(rows), candidates, 60).tolist() == plain_k_center(Points.of(rows).factors[0], candidates, 60)
+    assert k_center(Points.of(rows), candidates, 60).tolist() == plain_k_center(
+        Points.of(rows).factors[0], candidates, 60
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-20, 1.0, 1e20, 1e38])
@@ -82,7 +96,9 @@ def test_few_distances_are_worked_out_twice_and_most_never(monkeypatch: pytest.M
     exactly, nearly = [], []
     settle, guess = centers.Bounds.settle, centers.products
     monkeypatch.setattr(centers.Bounds, "settle", lambda self, rows: (exactly.append(len(rows)), settle(self, rows))[1])
-    monkeypatch.setattr(centers, "products", lambda rows, others: (nearly.append(len(rows) * len(others)), guess(rows, others))[1])
+    monkeypatch.setattr(
+        centers, "products", lambda rows, others: (nearly.append(len(rows) * len(others)), guess(rows, others))[1]
+    )
     k_center(Points.of(rows_of(4, 6000, 64, "normal")), 4900, 100)
     assert sum(exactly) < 200
     assert sum(nearly) < 0.5 * 4900 * (1100 + 100)
@@ -118,7 +134,9 @@ def test_factored_distances_are_those_of_the_outer_products(seed: int, classes: 
     a, h = rng.uniform(-1, 1, (9, classes)), rng.normal(size=(9, width)).astype(np.float32)
     points = Points.of(a, h)
     outer = np.einsum("nc,nd->ncd", a, h).reshape(9, -1)
-    assert points.squared(slice(0, 9), slice(0, 9)) * points.unit**2 == pytest.approx(cdist(outer, outer, "sqeuclidean"), abs=1e-4)
+    assert points.squared(slice(0, 9), slice(0, 9)) * points.unit**2 == pytest.approx(
+        cdist(outer, outer, "sqeuclidean"), abs=1e-4
+    )
     assert not points.squared(slice(0, 9), slice(0, 9)).diagonal().any()
 
 
@@ -141,7 +159,9 @@ def pairs(draw: object, times: int) -> np.ndarray:
 
 def test_seeds_are_distributed_like_those_of_scikit_learn() -> None:
     ours = pairs(lambda seed: distances.seeds(Points.of(SPREAD), np.ones(6), 3, np.random.default_rng(seed)), 1500)
-    theirs = pairs(lambda seed: kmeans_plusplus(SPREAD.astype(np.float64), 3, random_state=seed, n_local_trials=1)[1], 1500)
+    theirs = pairs(
+        lambda seed: kmeans_plusplus(SPREAD.astype(np.float64), 3, random_state=seed, n_local_trials=1)[1], 1500
+    )
     seen = ours + theirs >= 20
     assert stats.chi2_contingency(np.stack([ours[seen], theirs[seen]])).pvalue > 0.01
 
@@ -151,14 +171,19 @@ def test_lagging_distances_do_not_change_the_distribution() -> None:
     lazy = pairs(lambda seed: distances.seeds(Points.of(SPREAD), np.ones(6), 3, np.random.default_rng(seed)), 1500)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distances, "PENDING", 1)
-        eager = pairs(lambda seed: distances.seeds(Points.of(SPREAD), np.ones(6), 3, np.random.default_rng(10_000 + seed)), 1500)
+        eager = pairs(
+            lambda seed: distances.seeds(Points.of(SPREAD), np.ones(6), 3, np.random.default_rng(10_000 + seed)), 1500
+        )
     seen = lazy + eager >= 20
     assert stats.chi2_contingency(np.stack([lazy[seen], eager[seen]])).pvalue > 0.01
 
 
 def test_seeds_avoid_the_centres_and_follow_the_weights() -> None:
     points = Points.of(np.array([[0.0], [1.0], [2.0], [0.0]], np.float32))  # the last is a centre
-    first = [int(distances.seeds(points, np.array([9.0, 4.0, 1.0]), 1, np.random.default_rng(seed), [3])[0]) for seed in range(2000)]
+    first = [
+        int(distances.seeds(points, np.array([9.0, 4.0, 1.0]), 1, np.random.default_rng(seed), [3])[0])
+        for seed in range(2000)
+    ]
     counts = np.bincount(first, minlength=3)
     assert counts[0] == 0
     assert stats.chisquare(counts[1:], [1000, 1000]).pvalue > 0.01
@@ -183,7 +208,9 @@ def test_nearest_neighbours_are_those_of_all_pairs(seed: int, kind: str) -> None
 
 @settings(deadline=None)
 @given(st.integers(0, 99), st.integers(1, 25), st.integers(0, 5), st.floats(0.1, 4), kinds)
-def test_the_cover_is_that_of_the_neighbour_graph(seed: int, candidates: int, labeled: int, radius: float, kind: str) -> None:
+def test_the_cover_is_that_of_the_neighbour_graph(
+    seed: int, candidates: int, labeled: int, radius: float, kind: str
+) -> None:
     points = Points.of(rows_of(seed, candidates + labeled, 2, kind))
     edges = points.squared(slice(0, len(points)), slice(0, candidates)) < (radius / points.unit) ** 2
     covered, chosen = edges[candidates:].any(axis=0), []

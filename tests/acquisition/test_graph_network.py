@@ -44,8 +44,13 @@ def test_a_node_without_features_keeps_to_itself() -> None:
 
 def test_the_network_is_two_convolutions_with_the_affinity() -> None:
     features = nodes().float()
-    network = graph_network.GraphNetwork(graph_network.Affinity(features), 4, 0.3, torch.Generator().manual_seed(1)).eval()
-    matrix, unit = (torch.from_numpy(array).float() for array in (written_out(features.numpy()), features.numpy() / np.linalg.norm(features, axis=1)[:, None]))
+    network = graph_network.GraphNetwork(
+        graph_network.Affinity(features), 4, 0.3, torch.Generator().manual_seed(1)
+    ).eval()
+    matrix, unit = (
+        torch.from_numpy(array).float()
+        for array in (written_out(features.numpy()), features.numpy() / np.linalg.norm(features, axis=1)[:, None])
+    )
     hidden = torch.relu(matrix @ (unit @ network.first[0]) + network.first[1])
     logits = matrix @ (hidden @ network.second[0]) + network.second[1]
     found = network()
@@ -54,13 +59,17 @@ def test_the_network_is_two_convolutions_with_the_affinity() -> None:
 
 
 def test_weights_are_drawn_within_one_by_the_root_of_the_outputs() -> None:
-    network = graph_network.GraphNetwork(graph_network.Affinity(nodes().float()), 100, 0.3, torch.Generator().manual_seed(1))
+    network = graph_network.GraphNetwork(
+        graph_network.Affinity(nodes().float()), 100, 0.3, torch.Generator().manual_seed(1)
+    )
     assert 0.09 < float(network.first[0].detach().abs().max()) <= 0.1
     assert float(network.second[0].detach().abs().max()) > 0.9
 
 
 def test_dropout_leaves_out_its_share_and_keeps_the_mean() -> None:
-    network = graph_network.GraphNetwork(graph_network.Affinity(nodes(200).float()), 50, 0.3, torch.Generator().manual_seed(1))
+    network = graph_network.GraphNetwork(
+        graph_network.Affinity(nodes(200).float()), 50, 0.3, torch.Generator().manual_seed(1)
+    )
     dropped, whole = network()[0].detach(), network.eval()()[0].detach()
     assert float((dropped[whole > 0] == 0).float().mean()) == pytest.approx(0.3, abs=0.03)
     assert float(dropped.mean()) == pytest.approx(float(whole.mean()), rel=0.1)
@@ -93,7 +102,9 @@ def test_uncertain_gcn_wants_those_closest_to_its_margin() -> None:
     pool = two_kinds()
     strategy = UncertainGcn()
     nodes = strategy.nodes(pool, 20, np.random.default_rng(0))
-    found = strategy.model_copy(update={"margin": float(nodes.labeledness[7])}).choose(pool, 1, np.random.default_rng(0))
+    found = strategy.model_copy(update={"margin": float(nodes.labeledness[7])}).choose(
+        pool, 1, np.random.default_rng(0)
+    )
     assert found.tolist() == [7]
     assert nodes.labeledness[::2].min() > nodes.labeledness[1::2].max()
 

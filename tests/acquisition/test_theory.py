@@ -61,7 +61,9 @@ class Sample:
 
 def drawn(seed: int, activation: type[nn.Module] = TANH, outputs: int = 1) -> Sample:
     torch.manual_seed(seed)
-    network = nn.Sequential(nn.Linear(5, 8), activation(), nn.Linear(8, 8), activation(), nn.Linear(8, outputs)).double()
+    network = nn.Sequential(
+        nn.Linear(5, 8), activation(), nn.Linear(8, 8), activation(), nn.Linear(8, outputs)
+    ).double()
     return Sample(network, torch.randn(5, dtype=torch.float64), 2 * torch.randn(outputs, dtype=torch.float64))
 
 
@@ -84,11 +86,16 @@ def constant_bound(sample: Sample, rate: float, path: list[Tensor]) -> float:
 
 
 @KINDS
-def test_the_one_step_discrepancy_is_its_bound_up_to_a_share_that_shrinks_with_the_learning_rate(activation: type[nn.Module]) -> None:
+def test_the_one_step_discrepancy_is_its_bound_up_to_a_share_that_shrinks_with_the_learning_rate(
+    activation: type[nn.Module],
+) -> None:
     """Theorem 1. With y a number, as in the paper, the two sides are equal to first order: the bound is as tight as can be."""
     for seed in SAMPLES:
         sample = drawn(seed, activation)
-        shares = [abs(sample.discrepancy(sample.path(rate, 1)) / one_step_bound(sample, rate) - 1) for rate in (1e-4, 1e-5, 1e-6)]
+        shares = [
+            abs(sample.discrepancy(sample.path(rate, 1)) / one_step_bound(sample, rate) - 1)
+            for rate in (1e-4, 1e-5, 1e-6)
+        ]
         assert shares[0] < 0.01
         assert all(smaller < 0.15 * larger for larger, smaller in pairwise(shares))
 
@@ -115,7 +122,11 @@ def test_the_one_step_bound_is_passed_by_the_curvature_of_the_output_however_sma
 def test_the_one_step_bound_is_exact_for_a_network_that_is_linear_in_its_weights() -> None:
     for seed in SAMPLES:
         torch.manual_seed(seed)
-        sample = Sample(nn.Sequential(nn.Linear(5, 1)).double(), torch.randn(5, dtype=torch.float64), torch.randn(1, dtype=torch.float64))
+        sample = Sample(
+            nn.Sequential(nn.Linear(5, 1)).double(),
+            torch.randn(5, dtype=torch.float64),
+            torch.randn(1, dtype=torch.float64),
+        )
         for rate in (1e-3, 0.1, 1.0):
             assert sample.discrepancy(sample.path(rate, 1)) == pytest.approx(one_step_bound(sample, rate), rel=1e-10)
 
@@ -131,7 +142,9 @@ def test_the_one_step_bound_holds_with_room_to_spare_for_several_outputs(activat
 @KINDS
 @pytest.mark.parametrize("steps", [2, 5, 10])
 @pytest.mark.parametrize("bound", [steps_bound, constant_bound])
-def test_both_corollaries_hold_up_to_a_share_that_shrinks_with_the_learning_rate(activation: type[nn.Module], steps: int, bound: Bound) -> None:
+def test_both_corollaries_hold_up_to_a_share_that_shrinks_with_the_learning_rate(
+    activation: type[nn.Module], steps: int, bound: Bound
+) -> None:
     """Corollaries 1 and 2. They inherit the Theorem's first order, so the excess over the bound is tested, not its sign."""
     for seed in SAMPLES:
         sample = drawn(seed, activation)
@@ -188,7 +201,11 @@ def test_the_norm_of_its_input_is_the_smallest_such_constant_while_a_unit_is_on(
 def test_a_bias_that_is_a_weight_too_makes_the_constant_larger_than_the_norm_of_the_input() -> None:
     """Remark 1 counts W alone. With b among the weights it does not hold as written; sqrt(||x||^2 + 1) then takes the place of ||x||."""
     torch.manual_seed(0)
-    x, weights, bias = 0.1 * torch.ones(4, dtype=torch.float64), torch.zeros(3, 4, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    x, weights, bias = (
+        0.1 * torch.ones(4, dtype=torch.float64),
+        torch.zeros(3, 4, dtype=torch.float64),
+        torch.ones(3, dtype=torch.float64),
+    )
     direction = torch.cat([x, torch.ones(1, dtype=torch.float64)])
     move = 1e-3 * direction / direction.norm()
     moved = float(((weights[0] + move[:4]) @ x + bias[0] + move[4]).relu() - (weights[0] @ x + bias[0]).relu())

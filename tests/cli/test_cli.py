@@ -13,7 +13,11 @@ from codline.orchestration import presets
 from flows.campaign import changes
 from tests.workspace import REPOSITORY
 
-COMMANDS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback and not command.hidden]
+COMMANDS = [
+    command.name or command.callback.__name__
+    for command in app.registered_commands
+    if command.callback and not command.hidden
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -25,8 +29,15 @@ def test_help_shows_an_example(command: str) -> None:
 
 
 def test_values_are_read_as_yaml() -> None:
-    read = overrides(["train.epochs=10", "train.learning_rate=5e-2", "train.augment.flip=true", "score.strategy={name: margin}"])
-    assert read == {"train.epochs": 10, "train.learning_rate": 0.05, "train.augment.flip": True, "score.strategy": {"name": "margin"}}
+    read = overrides(
+        ["train.epochs=10", "train.learning_rate=5e-2", "train.augment.flip=true", "score.strategy={name: margin}"]
+    )
+    assert read == {
+        "train.epochs": 10,
+        "train.learning_rate": 0.05,
+        "train.augment.flip": True,
+        "score.strategy": {"name": "margin"},
+    }
 
 
 @pytest.mark.parametrize("pair", ["train.epochs", "=3", ""])
@@ -63,6 +74,8 @@ def test_every_member_of_a_family_is_listed_with_what_it_is(family: str) -> None
 
 
 def test_a_directory_without_params_yaml_gets_one_sentence_and_exit_code_two(tmp_path: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "codline.cli.main", "status"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "codline.cli.main", "status"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == UserError.exit_code
     assert done.stderr == "codline: params.yaml: not found; run this from the root of a codline project\n"

@@ -10,7 +10,9 @@ from tests.families import spelled, variants
 
 each_annotator = pytest.mark.parametrize("annotator", variants("annotators"), ids=spelled)
 each_noisy = pytest.mark.parametrize("kind", [kind for kind in members("annotators") if "noise" in kind.model_fields])
-truths = st.integers(2, 20).flatmap(lambda classes: st.tuples(st.just(classes), st.lists(st.integers(0, classes - 1), max_size=60)))
+truths = st.integers(2, 20).flatmap(
+    lambda classes: st.tuples(st.just(classes), st.lists(st.integers(0, classes - 1), max_size=60))
+)
 
 
 def with_noise(kind: type[Annotator], noise: float) -> Annotator:
@@ -18,7 +20,9 @@ def with_noise(kind: type[Annotator], noise: float) -> Annotator:
 
 
 def answers(annotator: Annotator, truth: list[int], classes: int) -> Answers:
-    question = Question("c1", np.arange(len(truth)), np.array(truth, np.int32), [str(number) for number in range(classes)])
+    question = Question(
+        "c1", np.arange(len(truth)), np.array(truth, np.int32), [str(number) for number in range(classes)]
+    )
     return annotator.answer(question, np.random.default_rng(5))
 
 

@@ -22,7 +22,9 @@ from tests import official
 from tests.families import spelled, variants
 
 ALL = [*variants("datasets"), Parquet, Folder]
-MEASURED = [spec for spec in ALL if getattr(spec, "statistics", "own") == "own"]  # the others are somebody else's numbers
+MEASURED = [
+    spec for spec in ALL if getattr(spec, "statistics", "own") == "own"
+]  # the others are somebody else's numbers
 NAMES = {"ids": lambda spec: spec.__name__.lower() if isinstance(spec, type) else spelled(spec), "indirect": True}
 
 each_dataset = pytest.mark.parametrize("spec", ALL, **NAMES)
@@ -65,7 +67,11 @@ def in_parquet(folder: Path) -> Parquet:
 def loaded(spec: DatasetSpec, seed: int = 0) -> RawDataset:
     """Decoded, where it gives files."""
     raw = spec.load(np.random.default_rng(seed))
-    return raw if isinstance(raw.images, np.ndarray) else dataclasses.replace(raw, images=np.concatenate([pixels for _, pixels in portions(raw.images)]))
+    return (
+        raw
+        if isinstance(raw.images, np.ndarray)
+        else dataclasses.replace(raw, images=np.concatenate([pixels for _, pixels in portions(raw.images)]))
+    )
 
 
 def numbers(raw: RawDataset) -> np.ndarray:
@@ -128,9 +134,15 @@ def test_parquet_files_of_many_sizes_are_cut_to_one(tmp_path: Path) -> None:
         Image.fromarray(rng.integers(0, 256, (20 + row, 30), np.uint8)).save(file, "png")
         cells.append(file.getvalue())
     for name, rows in {"train": slice(8), "test": slice(8, 12)}.items():
-        pq.write_table(pa.table({"image": cells[rows], "label": ["cat", "dog"] * (len(cells[rows]) // 2)}), tmp_path / f"{name}.parquet")
+        pq.write_table(
+            pa.table({"image": cells[rows], "label": ["cat", "dog"] * (len(cells[rows]) // 2)}),
+            tmp_path / f"{name}.parquet",
+        )
     paths = {"train": [str(tmp_path / "train.parquet")], "test": [str(tmp_path / "test.parquet")], "pool": 5}
-    with pytest.raises(DataError, match=r"row 1: found an image of \(1, 21, 30\), expected \(1, 20, 30\) as in the rows before it; set prepare.dataset.size$"):
+    with pytest.raises(
+        DataError,
+        match=r"row 1: found an image of \(1, 21, 30\), expected \(1, 20, 30\) as in the rows before it; set prepare.dataset.size$",
+    ):
         Parquet(**paths).load(np.random.default_rng(0))
     spec = Parquet(**paths, size=[16, 24], channels=1)
     raw = spec.load(np.random.default_rng(0))

@@ -44,7 +44,9 @@ def test_a_model_is_named_like_its_file(kind: type[ModelSpec]) -> None:
 
 @each_model
 @pytest.mark.parametrize("shape", [SHAPE, (3, 32, 32), (4, 29, 19)], ids=str)
-def test_logits_are_one_per_image_and_class_and_of_segmentation_per_pixel(spec: ModelSpec, shape: tuple[int, ...]) -> None:
+def test_logits_are_one_per_image_and_class_and_of_segmentation_per_pixel(
+    spec: ModelSpec, shape: tuple[int, ...]
+) -> None:
     network = spec.initial(CLASSES, shape, seed=0).eval()
     batch = torch.randn((2, *shape))
     features = network.body(batch)
@@ -82,7 +84,9 @@ def test_a_step_is_the_same_to_the_bit_where_only_exact_operations_are_allowed(s
     one, again = (spec.initial(CLASSES, SHAPE, seed=0) for _ in range(2))
     for network in (one, again):
         loss_of(network).backward()
-    assert all(torch.equal(ours.grad, theirs.grad) for ours, theirs in zip(one.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(ours.grad, theirs.grad) for ours, theirs in zip(one.parameters(), again.parameters(), strict=True)
+    )
 
 
 # Of the operations that torch.use_deterministic_algorithms names as having no exact gradient on CUDA, those that a network of images could use.

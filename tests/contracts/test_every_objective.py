@@ -116,7 +116,10 @@ def test_two_heads_add_the_four_terms_of_the_released_code() -> None:
     terms = []
     for some in batches:
         second = companion.second(some.features)
-        terms += [nn.functional.mse_loss(some.logits, second), nn.functional.mse_loss(second, network_of(99)(some.images))]
+        terms += [
+            nn.functional.mse_loss(some.logits, second),
+            nn.functional.mse_loss(second, network_of(99)(some.images)),
+        ]
     assert float(companion.loss(*batches).detach()) == pytest.approx(2 * float(sum(terms).detach()), rel=1e-5)
     assert not torch.equal(companion.second.weight, network.head.weight)
 
@@ -185,7 +188,9 @@ def test_the_cyclic_objective_compares_with_the_last_cycle_s_model() -> None:
     network, previous, images = network_of(0), network_of(1), torch.randn(5, 2)
     companion = companion_of(Cyclic(weight=1.0, outputs="logits"), network, previous)
     apart = (network(images) - previous(images)).square().sum(1).mean()
-    assert float(companion.loss(batch(network, images), batch(network, images)).detach()) == pytest.approx(float(apart.detach()), rel=1e-5)
+    assert float(companion.loss(batch(network, images), batch(network, images)).detach()) == pytest.approx(
+        float(apart.detach()), rel=1e-5
+    )
 
 
 def test_an_average_without_a_weight_is_kept_and_adds_no_loss() -> None:

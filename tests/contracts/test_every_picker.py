@@ -20,12 +20,22 @@ each_picker = pytest.mark.parametrize("picker", variants("pickers"), ids=spelled
 def candidates(seed: int, images: int, kind: str) -> Candidates:
     """Scores that are all different, all the same, mostly tied, or of both signs."""
     rng = np.random.default_rng(seed)
-    scores = {"spread": rng.random(images), "constant": np.full(images, 0.5), "none": np.zeros(images), "tied": rng.integers(0, 3, images) / 2}
+    scores = {
+        "spread": rng.random(images),
+        "constant": np.full(images, 0.5),
+        "none": np.zeros(images),
+        "tied": rng.integers(0, 3, images) / 2,
+    }
     found = scores.get(kind, rng.normal(size=images))
     return Candidates(np.sort(rng.permutation(images * 3)[:images]), found, rng.integers(0, 4, images), found.min())
 
 
-pools = st.builds(candidates, st.integers(0, 999), st.integers(1, 40), st.sampled_from(["spread", "constant", "none", "tied", "signed"]))
+pools = st.builds(
+    candidates,
+    st.integers(0, 999),
+    st.integers(1, 40),
+    st.sampled_from(["spread", "constant", "none", "tied", "signed"]),
+)
 
 
 def picked(picker: Picker, pool: Candidates, budget: int, seed: int = 0) -> list[int]:
@@ -46,7 +56,9 @@ def test_a_picker_is_named_like_its_file(kind: type[Picker]) -> None:
 
 @each_picker
 @given(pool=pools, data=st.data())
-def test_as_many_different_ids_of_the_pool_are_picked_as_are_asked_for(picker: Picker, pool: Candidates, data: st.DataObject) -> None:
+def test_as_many_different_ids_of_the_pool_are_picked_as_are_asked_for(
+    picker: Picker, pool: Candidates, data: st.DataObject
+) -> None:
     budget = data.draw(st.integers(1, len(pool.ids)))
     ids = picked(picker, pool, budget)
     assert len(ids) == len(set(ids)) == budget
@@ -63,7 +75,9 @@ def test_one_image_or_all_of_them_can_be_asked_for(picker: Picker, pool: Candida
 
 @each_picker
 @given(pool=pools, data=st.data())
-def test_neither_another_run_nor_another_cut_into_stretches_changes_the_query(picker: Picker, pool: Candidates, data: st.DataObject) -> None:
+def test_neither_another_run_nor_another_cut_into_stretches_changes_the_query(
+    picker: Picker, pool: Candidates, data: st.DataObject
+) -> None:
     budget = data.draw(st.integers(1, len(pool.ids)))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(pool.ids)), max_size=5)))
     rows = [slice(start, stop) for start, stop in pairwise([0, *cuts, len(pool.ids)]) if start < stop]

@@ -37,7 +37,10 @@ def test_a_missing_input_is_named(workspace: Workspace, stage: str) -> None:
         path = workspace.path(stage, name, "c2")
         kept = path.read_bytes()
         path.unlink()
-        with pytest.raises(DataError, match=f"^{path.relative_to(workspace.root)}: not found; it is made by an earlier stage: run dvc repro$"):
+        with pytest.raises(
+            DataError,
+            match=f"^{path.relative_to(workspace.root)}: not found; it is made by an earlier stage: run dvc repro$",
+        ):
             workspace.run(stage, "c2")
         path.write_bytes(kept)
 
@@ -52,7 +55,9 @@ def test_an_input_cut_off_is_named_and_nothing_is_written(workspace: Workspace, 
         path = workspace.path(stage, name, "c2")
         kept = path.read_bytes()
         path.write_bytes(kept[: int(share * len(kept))])
-        with pytest.raises(DataError, match=f"^{path.relative_to(workspace.root)}: (corrupt or truncated|not valid JSON|not a model)"):
+        with pytest.raises(
+            DataError, match=f"^{path.relative_to(workspace.root)}: (corrupt or truncated|not valid JSON|not a model)"
+        ):
             workspace.run(stage, "c2")
         path.write_bytes(kept)
         assert not any(out.exists() for out in outs)
@@ -63,7 +68,13 @@ def test_an_input_that_is_another_table_is_named(workspace: Workspace, stage: st
     for name in inputs(stage):
         path = workspace.path(stage, name, "c2")
         kept = path.read_bytes()
-        other = ("evaluate", "metrics") if path.suffix == ".json" else ("annotate", "query") if name == "annotations" else ("annotate", "annotations")
+        other = (
+            ("evaluate", "metrics")
+            if path.suffix == ".json"
+            else ("annotate", "query")
+            if name == "annotations"
+            else ("annotate", "annotations")
+        )
         path.write_bytes(workspace.path(*other, "c1").read_bytes())
         with pytest.raises(DataError, match=f"^{path.relative_to(workspace.root)}: "):
             workspace.run(stage, "c2")
@@ -74,8 +85,13 @@ def test_an_input_that_is_another_table_is_named(workspace: Workspace, stage: st
 def test_a_model_for_other_images_is_refused(workspace: Workspace, stage: str, argument: str) -> None:
     path = workspace.path(stage, argument, "c2")
     spec = SmallCnn(width=4)
-    model_file.save_network(path, spec.initial(3, (3, 32, 32), 0), model_file.Card(spec.model_dump(), 3, (3, 32, 32), "c1", 1))
-    with pytest.raises(DataError, match=r"a model for 3 classes and images of \(3, 32, 32\), but the dataset has 10 classes and images of \(1, 8, 8\)$"):
+    model_file.save_network(
+        path, spec.initial(3, (3, 32, 32), 0), model_file.Card(spec.model_dump(), 3, (3, 32, 32), "c1", 1)
+    )
+    with pytest.raises(
+        DataError,
+        match=r"a model for 3 classes and images of \(3, 32, 32\), but the dataset has 10 classes and images of \(1, 8, 8\)$",
+    ):
         workspace.run(stage, "c2")
 
 
@@ -96,7 +112,9 @@ def test_another_stage_s_section_is_none_of_its_business(workspace: Workspace, s
 
 
 def test_without_the_truth_train_score_and_select_still_run(workspace: Workspace) -> None:
-    expected = {path: path.read_bytes() for stage in ("train", "score", "select") for path in workspace.outputs(stage, "c2")}
+    expected = {
+        path: path.read_bytes() for stage in ("train", "score", "select") for path in workspace.outputs(stage, "c2")
+    }
     workspace.path("prepare", "oracle").unlink()
     workspace.path("prepare", "test").unlink()
     for stage in ("train", "score", "select"):
@@ -117,14 +135,20 @@ def test_without_the_test_labels_all_but_evaluate_still_run(workspace: Workspace
 
 
 @pytest.mark.parametrize(("file", "readers"), [("oracle", {"annotate", "diagnose"}), ("test", {"evaluate"})])
-def test_hidden_labels_are_in_the_signatures_of_their_readers_alone(workspace: Workspace, file: str, readers: set[str]) -> None:
+def test_hidden_labels_are_in_the_signatures_of_their_readers_alone(
+    workspace: Workspace, file: str, readers: set[str]
+) -> None:
     hidden = str(workspace.path("prepare", file).relative_to(workspace.root))
     cycles = {stage: None if stage in ("prepare", "report") else "c1" for stage in STAGES}
-    assert {stage for stage in STAGES if hidden in workspace.wiring.arguments(stage, cycles[stage]).values()} == readers | {"prepare"}
+    assert {
+        stage for stage in STAGES if hidden in workspace.wiring.arguments(stage, cycles[stage]).values()
+    } == readers | {"prepare"}
 
 
 def test_score_is_shown_the_hidden_labels_where_params_yaml_says_so_and_nowhere_else(workspace: Workspace) -> None:
     hidden = workspace.path("prepare", "oracle")
     assert workspace.path("score", "truth", "c1") == workspace.path("prepare", "pool")
     workspace.change(**{"score.truth": "oracle"})
-    assert [name for name in workspace.wiring.arguments("score", "c1") if workspace.path("score", name, "c1") == hidden] == ["truth"]
+    assert [
+        name for name in workspace.wiring.arguments("score", "c1") if workspace.path("score", name, "c1") == hidden
+    ] == ["truth"]

@@ -14,7 +14,9 @@ from codline.core.params import tag
 from codline.strategies.base import Chooser, Outputs, Pool, Strategy
 from tests.families import as_parameter, variants
 
-each_strategy = pytest.mark.parametrize("strategy", [as_parameter(one) for one in variants("strategies") if not isinstance(one, Chooser)])
+each_strategy = pytest.mark.parametrize(
+    "strategy", [as_parameter(one) for one in variants("strategies") if not isinstance(one, Chooser)]
+)
 
 
 def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
@@ -109,9 +111,13 @@ def test_scores_do_not_depend_on_the_stretches(strategy: Strategy, pool: Pool, c
     stretches = [slice(start, stop) for start, stop in pairwise(edges)]
     assert pool.predicted is not None
     assert pool.truth is not None
-    cut = [replace(pool, ids=pool.ids[rows], predicted=pool.predicted[rows], truth=pool.truth[rows]) for rows in stretches]
+    cut = [
+        replace(pool, ids=pool.ids[rows], predicted=pool.predicted[rows], truth=pool.truth[rows]) for rows in stretches
+    ]
     pieces = [changed(piece, lambda array, rows=rows: array[rows]) for piece, rows in zip(cut, stretches, strict=True)]
-    assert np.array_equal(np.concatenate([strategy.scores(sampled(strategy, piece), rng) for piece in pieces]), scores(strategy, pool))
+    assert np.array_equal(
+        np.concatenate([strategy.scores(sampled(strategy, piece), rng) for piece in pieces]), scores(strategy, pool)
+    )
 
 
 @each_strategy
@@ -126,7 +132,14 @@ def test_scores_do_not_depend_on_the_order_of_the_classes(strategy: Strategy, po
 @each_strategy
 @given(pool=pools)
 def test_the_pool_is_left_as_it_was(strategy: Strategy, pool: Pool) -> None:
-    arrays = [pool.ids, *(array for outputs in (pool.outputs, *pool.others.values()) for array in (outputs.logits_NC, outputs.probs_NC))]
+    arrays = [
+        pool.ids,
+        *(
+            array
+            for outputs in (pool.outputs, *pool.others.values())
+            for array in (outputs.logits_NC, outputs.probs_NC)
+        ),
+    ]
     before = [array.copy() for array in arrays]
     scores(strategy, pool)
     assert all(np.array_equal(array, copy) for array, copy in zip(arrays, before, strict=True))

@@ -29,7 +29,9 @@ def test_an_unknown_key_exits_with_2(workspace: Workspace) -> None:
 
 def test_a_wrong_type_exits_with_2(workspace: Workspace) -> None:
     workspace.change(**{"select.budget": "many"})
-    assert refusal(workspace, "select", 2).startswith("params.yaml: select.budget: found 'many', expected a share of the pool")
+    assert refusal(workspace, "select", 2).startswith(
+        "params.yaml: select.budget: found 'many', expected a share of the pool"
+    )
 
 
 def test_a_budget_larger_than_the_pool_exits_with_2(workspace: Workspace) -> None:
@@ -39,7 +41,10 @@ def test_a_budget_larger_than_the_pool_exits_with_2(workspace: Workspace) -> Non
 
 def test_a_missing_file_exits_with_3(workspace: Workspace) -> None:
     workspace.path("merge", "annotations", "c2").unlink()
-    assert refusal(workspace, "merge", 3) == "cycles/c2/annotations.parquet: not found; it is made by an earlier stage: run dvc repro"
+    assert (
+        refusal(workspace, "merge", 3)
+        == "cycles/c2/annotations.parquet: not found; it is made by an earlier stage: run dvc repro"
+    )
 
 
 @pytest.mark.slow
@@ -53,7 +58,9 @@ def test_a_corrupt_arrow_file_exits_with_3(workspace: Workspace) -> None:
 def test_a_model_of_the_wrong_shape_exits_with_3(workspace: Workspace) -> None:
     spec = SmallCnn(width=4)
     path = workspace.path("train", "previous", "c2")
-    model_file.save_network(path, spec.initial(3, (1, 8, 8), 0), model_file.Card(spec.model_dump(), 3, (1, 8, 8), "c1", 1))
+    model_file.save_network(
+        path, spec.initial(3, (1, 8, 8), 0), model_file.Card(spec.model_dump(), 3, (1, 8, 8), "c1", 1)
+    )
     assert refusal(workspace, "train", 3).startswith("cycles/c1/model.safetensors: a model for 3 classes")
 
 

@@ -52,11 +52,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @each_writer
-def test_a_full_disk_is_said_in_one_sentence_and_leaves_nothing(small_disk: Path, write: Callable[[Path], None]) -> None:
+def test_a_full_disk_is_said_in_one_sentence_and_leaves_nothing(
+    small_disk: Path, write: Callable[[Path], None]
+) -> None:
     path = small_disk / "cycles" / "out"
     with pytest.raises(StorageError) as refused:
         write(path)
-    assert str(refused.value) == f"{path}: cannot be written: No space left on device; free some space and run again, nothing was left half-written"
+    assert (
+        str(refused.value)
+        == f"{path}: cannot be written: No space left on device; free some space and run again, nothing was left half-written"
+    )
     assert refused.value.exit_code == 5
     assert not list(path.parent.iterdir())
 
@@ -71,7 +76,10 @@ def test_a_full_disk_leaves_the_old_file_as_it_was(small_disk: Path, write: Call
 
 
 def test_a_full_device_is_a_storage_error_without_any_rights(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="out: cannot be written: No space left on device"), files.whole(tmp_path / "out") as part:
+    with (
+        pytest.raises(StorageError, match="out: cannot be written: No space left on device"),
+        files.whole(tmp_path / "out") as part,
+    ):
         part.symlink_to("/dev/full")
         part.write_text("x")
     assert not list(tmp_path.iterdir())

@@ -43,18 +43,42 @@ SENTENCES = [
     ("train.objective.weight", -1, "train.objective.weight: found -1, expected at least 0"),
     ("train.objective", {"name": "none", "weight": 1}, "train.objective.weight: unknown key; expected name"),
     ("score.strategy", "cod", "score.strategy: found 'cod', expected keys beneath it, such as name"),
-    ("train.snapshots", list(range(1, 10)), "train.snapshots: found [1, 2, 3, 4, 5, 6, 7, 8, 9], expected at most 8 of them"),
+    (
+        "train.snapshots",
+        list(range(1, 10)),
+        "train.snapshots: found [1, 2, 3, 4, 5, 6, 7, 8, 9], expected at most 8 of them",
+    ),
     ("train.snapshots", 5, "train.snapshots: found 5, expected a list"),
-    ("prepare.dataset", {"name": "parquet", "train": [], "test": ["a"]}, "prepare.dataset.train: found [], expected at least 1 of them"),
+    (
+        "prepare.dataset",
+        {"name": "parquet", "train": [], "test": ["a"]},
+        "prepare.dataset.train: found [], expected at least 1 of them",
+    ),
     ("score.strategy.name", "whim", f"score.strategy.name: unknown strategy 'whim'; expected one of {STRATEGIES}"),
-    ("score.strategy", {"name": "true_loss"}, "score.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none"),
+    (
+        "score.strategy",
+        {"name": "true_loss"},
+        "score.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none",
+    ),
     ("score.truth", "oracle", "score.truth: found 'oracle', expected pool: cod must not see the answers"),
     ("score.truth", "data/oracle.parquet", "score.truth: found 'data/oracle.parquet', expected 'pool' or 'oracle'"),
     ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
-    ("score.strategy.name", "Least-Confidence", "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?"),
-    ("score.strategy.first_cycle", "small", "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'"),
+    (
+        "score.strategy.name",
+        "Least-Confidence",
+        "score.strategy.name: unknown strategy 'Least-Confidence'; did you mean least_confidence?",
+    ),
+    (
+        "score.strategy.first_cycle",
+        "small",
+        "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'",
+    ),
     ("prepare.dataset.tset", 0.5, "prepare.dataset.tset: unknown key; did you mean test?"),
-    ("prepare.model.name", "resnet", "prepare.model.name: unknown model 'resnet'; did you mean resnet18 or resnet18_224 or small_unet?"),
+    (
+        "prepare.model.name",
+        "resnet",
+        "prepare.model.name: unknown model 'resnet'; did you mean resnet18 or resnet18_224 or small_unet?",
+    ),
     ("annotate.annotator.noise", 2, "annotate.annotator.noise: found 2, expected at most 1"),
     ("select.budget", 0, f"select.budget: found 0, expected {COUNT}"),
     ("select.budget", 1.5, f"select.budget: found 1.5, expected {COUNT}"),
@@ -62,7 +86,11 @@ SENTENCES = [
     ("prepare.start", True, f"prepare.start: found true, expected {START}"),
     ("prepare.start", "everything", f"prepare.start: found 'everything', expected {START}"),
     ("prepare.start", 1.0, f"prepare.start: found 1.0, expected {START}"),
-    ("prepare.start", "all", "prepare.start: found 'all', which leaves nothing to ask for; expected one cycle, which asks for nothing"),
+    (
+        "prepare.start",
+        "all",
+        "prepare.start: found 'all', which leaves nothing to ask for; expected one cycle, which asks for nothing",
+    ),
     ("select.budget", "all", f"select.budget: found 'all', expected {COUNT}"),
     ("merge.order", 1, "merge.order: unknown key; expected no keys here"),
     ("merge", 3, "merge: found 3, expected keys beneath it"),
@@ -92,14 +120,19 @@ def test_the_parameters_of_the_repository_are_right() -> None:
     check(REPOSITORY / "params.yaml")
 
 
-@pytest.mark.parametrize(("where", "value", "sentence"), SENTENCES, ids=[f"{where}={value}" for where, value, _ in SENTENCES])
+@pytest.mark.parametrize(
+    ("where", "value", "sentence"), SENTENCES, ids=[f"{where}={value}" for where, value, _ in SENTENCES]
+)
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, where: str, value: Any, sentence: str) -> None:
     refused = refusal(tmp_path, where, value)
     assert str(refused) == f"params.yaml: {sentence}"
     assert refused.exit_code == 2
 
 
-@pytest.mark.parametrize(("where", "key"), [("train", "epochs"), ("score", "strategy"), ("score", "truth"), ("select", "budget"), ("evaluate", "batch_size")])
+@pytest.mark.parametrize(
+    ("where", "key"),
+    [("train", "epochs"), ("score", "strategy"), ("score", "truth"), ("select", "budget"), ("evaluate", "batch_size")],
+)
 def test_a_key_that_is_not_there_is_named(tmp_path: Path, where: str, key: str) -> None:
     kept = {name: value for name, value in params.load(REPOSITORY / "params.yaml")[where].items() if name != key}
     assert str(refusal(tmp_path, where, kept)) == f"params.yaml: {where}.{key}: missing"
@@ -135,7 +168,12 @@ def test_sections_cannot_be_changed() -> None:
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("a: [", "not valid YAML"), ("a: 1\na: 2", "not valid YAML"), ("- 1", "found [1], expected sections"), ("", "found nothing, expected sections")],
+    [
+        ("a: [", "not valid YAML"),
+        ("a: 1\na: 2", "not valid YAML"),
+        ("- 1", "found [1], expected sections"),
+        ("", "found nothing, expected sections"),
+    ],
 )
 def test_a_file_that_is_not_parameters_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "params.yaml"
@@ -182,14 +220,31 @@ def test_a_number_of_images_is_that_number(count: int, total: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"train.objective": {"name": "none"}, "score.strategy": {"name": "emaod"}}, "emaod compares with a moving average; expected train.objective"),
-        ({"score.strategy": {"name": "tod", "steps": 7}}, "score.strategy: found 7 steps before the end, but train.snapshots keeps none"),
-        ({"score.strategy": {"name": "cod", "first_cycle": "snapshot"}, "train.snapshots": [5]}, "found 100 steps before the end, but train.snapshots keeps 5"),
-        ({"score.strategy": {"name": "qbc", "members": [5, 9]}, "train.snapshots": [5]}, "found 9 steps before the end, but train.snapshots keeps 5"),
-        ({"score.strategy": {"name": "qbc", "members": [5, 5]}, "train.snapshots": [5]}, "score.strategy.members: found [5, 5], expected every member once"),
+        (
+            {"train.objective": {"name": "none"}, "score.strategy": {"name": "emaod"}},
+            "emaod compares with a moving average; expected train.objective",
+        ),
+        (
+            {"score.strategy": {"name": "tod", "steps": 7}},
+            "score.strategy: found 7 steps before the end, but train.snapshots keeps none",
+        ),
+        (
+            {"score.strategy": {"name": "cod", "first_cycle": "snapshot"}, "train.snapshots": [5]},
+            "found 100 steps before the end, but train.snapshots keeps 5",
+        ),
+        (
+            {"score.strategy": {"name": "qbc", "members": [5, 9]}, "train.snapshots": [5]},
+            "found 9 steps before the end, but train.snapshots keeps 5",
+        ),
+        (
+            {"score.strategy": {"name": "qbc", "members": [5, 5]}, "train.snapshots": [5]},
+            "score.strategy.members: found [5, 5], expected every member once",
+        ),
     ],
 )
-def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_runs(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_runs(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
     workspace = created(tmp_path)
     check(tmp_path / "params.yaml")
     workspace.change(**changes)
@@ -200,18 +255,27 @@ def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_run
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"prepare.model": {"name": "small_unet"}}, "prepare.model.name: found 'small_unet', a model for segmentation; digits is for classification"),
+        (
+            {"prepare.model": {"name": "small_unet"}},
+            "prepare.model.name: found 'small_unet', a model for segmentation; digits is for classification",
+        ),
         (
             {"prepare.dataset": {"name": "streets"}, "prepare.model": {"name": "drn_d_22"}, "train.augment.size": 90},
             "train.augment.size: found 90, expected a multiple of 8 for drn_d_22",
         ),
         (
-            {"prepare.dataset": {"name": "streets"}, "prepare.model": {"name": "small_unet"}, "score.strategy": {"name": "badge"}},
+            {
+                "prepare.dataset": {"name": "streets"},
+                "prepare.model": {"name": "small_unet"},
+                "score.strategy": {"name": "badge"},
+            },
             "score.strategy.name: found 'badge', which is not defined for segmentation",
         ),
     ],
 )
-def test_a_model_or_strategy_that_does_not_fit_is_refused_before_anything_runs(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+def test_a_model_or_strategy_that_does_not_fit_is_refused_before_anything_runs(
+    tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
     workspace = created(tmp_path)
     workspace.change(**changes)
     with pytest.raises(UserError) as caught:
@@ -234,5 +298,7 @@ def test_a_query_that_is_chosen_whole_is_not_drawn_from_again() -> None:
 
     whole(Jointly(), Top())
     whole(Entropy(), Softmax())
-    with pytest.raises(UserError, match=r"select\.pick\.name: found 'softmax', but jointly chooses whole queries; expected top$"):
+    with pytest.raises(
+        UserError, match=r"select\.pick\.name: found 'softmax', but jointly chooses whole queries; expected top$"
+    ):
         whole(Jointly(), Softmax())

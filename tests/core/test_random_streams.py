@@ -5,7 +5,11 @@ from hypothesis import given, strategies as st
 
 from codline.core import random_streams
 
-STREAMS = [("split",), ("init",), *((name, cycle) for name in ("training", "selection", "annotator", "diagnose") for cycle in ("c1", "c2", "c12"))]
+STREAMS = [
+    ("split",),
+    ("init",),
+    *((name, cycle) for name in ("training", "selection", "annotator", "diagnose") for cycle in ("c1", "c2", "c12")),
+]
 names = st.lists(st.text("abc123", min_size=1, max_size=3), min_size=1, max_size=3)
 
 
@@ -20,7 +24,9 @@ def test_the_same_seed_and_name_give_the_same_numbers(seed: int, name: list[str]
 
 
 @given(st.integers(0, 2**63), names, st.integers(0, 2**63), names)
-def test_another_seed_or_name_gives_other_numbers(seed: int, name: list[str], other_seed: int, other: list[str]) -> None:
+def test_another_seed_or_name_gives_other_numbers(
+    seed: int, name: list[str], other_seed: int, other: list[str]
+) -> None:
     same = (seed, name) == (other_seed, other)
     assert (random_streams.derive(seed, *name) == random_streams.derive(other_seed, *other)) == same
 

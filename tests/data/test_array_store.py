@@ -59,7 +59,9 @@ def test_chunks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
 def resident(path: Path) -> int:
     """Bytes of the file that this process has in memory."""
     text = Path("/proc/self/smaps").read_text()
-    return 1024 * sum(int(found[1]) for found in re.finditer(rf"{re.escape(str(path))}\nSize:.*?\nRss:\s+(\d+) kB", text, re.DOTALL))
+    return 1024 * sum(
+        int(found[1]) for found in re.finditer(rf"{re.escape(str(path))}\nSize:.*?\nRss:\s+(\d+) kB", text, re.DOTALL)
+    )
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what is in memory")
@@ -79,7 +81,9 @@ def test_what_was_read_does_not_stay_in_memory(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells what is in memory")
 def test_opening_leaves_little_of_the_file_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "images.arrow"
-    monkeypatch.setattr("codline.data.image_store.BATCH", 16)  # ids between few images: to read them is to read nearly everything
+    monkeypatch.setattr(
+        "codline.data.image_store.BATCH", 16
+    )  # ids between few images: to read them is to read nearly everything
     stored(path, 8000)
     found = {}
     for held in (1 << 30, 1 << 20):
@@ -92,9 +96,13 @@ def test_opening_leaves_little_of_the_file_in_memory(tmp_path: Path, monkeypatch
     assert found[1 << 20] < 6_000_000
 
 
-def test_going_through_the_outputs_in_their_order_unpacks_every_group_once(logits: Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_going_through_the_outputs_in_their_order_unpacks_every_group_once(
+    logits: Arrays, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unpack, unpacked = output_store.Kept.unpacked, list[int]()
-    monkeypatch.setattr(output_store.Kept, "unpacked", lambda self, number: (unpacked.append(number), unpack(self, number))[1])
+    monkeypatch.setattr(
+        output_store.Kept, "unpacked", lambda self, number: (unpacked.append(number), unpack(self, number))[1]
+    )
     rows = output_store.opened(logits.path, (2,))
     for some in np.split(IDS, [1, 5]):
         assert rows.take(some)[:, 0].tolist() == some.tolist()
@@ -145,7 +153,9 @@ def test_taking_copies_into_memory_that_torch_can_use_as_it_is(tmp_path: Path) -
     assert tensor[:, 0, 0, 0].tolist() == [7, 2]
 
 
-def test_going_through_the_images_leaves_nothing_behind_but_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_going_through_the_images_leaves_nothing_behind_but_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("codline.data.image_store.BYTES", 40 * 3072)
     rows = stored(tmp_path / "images.arrow", 8000)
     assert len(chunks(rows)) == 200
@@ -180,7 +190,9 @@ def test_ids_that_do_not_ascend_are_refused(tmp_path: Path, ids: list[int], apar
     with output_store.writing(path, (2,), "c1") as keep:
         for part in np.split(np.array(ids), [1] if apart else []):
             keep(part, np.zeros((len(part), 2), np.float32))
-    with pytest.raises(DataError, match=f"outputs.parquet: .*expected ascending ids, found {ids[1]} behind one that is not smaller"):
+    with pytest.raises(
+        DataError, match=f"outputs.parquet: .*expected ascending ids, found {ids[1]} behind one that is not smaller"
+    ):
         output_store.opened(path, (2,))
 
 

@@ -38,7 +38,9 @@ def test_an_image_of_the_right_size_keeps_its_pixels() -> None:
 
 def test_an_image_is_scaled_until_it_covers_the_shape_and_cut_around_its_centre() -> None:
     stripes = np.repeat([[0, 255, 255, 0]], 10, axis=0).repeat(10, axis=1).astype(np.uint8)
-    found = decoded(file(Image.fromarray(stripes)), (1, 20, 40))  # 10x40 covers 20x40 as 20x80, of which the middle is white
+    found = decoded(
+        file(Image.fromarray(stripes)), (1, 20, 40)
+    )  # 10x40 covers 20x40 as 20x80, of which the middle is white
     assert found.shape == (1, 20, 40)
     assert (found[:, :, 1:-1] == 255).all()
 
@@ -73,7 +75,9 @@ MODES = {
 
 
 @pytest.mark.parametrize(("image", "kind", "channels", "colour"), MODES.values(), ids=list(MODES))
-def test_every_mode_becomes_colour_or_grey(image: Image.Image, kind: str, channels: int, colour: tuple[int, int, int]) -> None:
+def test_every_mode_becomes_colour_or_grey(
+    image: Image.Image, kind: str, channels: int, colour: tuple[int, int, int]
+) -> None:
     data = file(image, kind)
     assert inspected(data) == (channels, 12, 12)
     assert decoded(data, (3, 12, 12))[:, 5, 5].tolist() == list(colour)
@@ -90,7 +94,9 @@ def test_a_transparent_colour_of_a_palette_is_laid_on_white() -> None:
 def test_a_large_photograph_decoded_coarsely_looks_the_same() -> None:
     rng = np.random.default_rng(0)
     smooth = Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)).resize((3000, 2000), Image.Resampling.BICUBIC)
-    exact = np.asarray(smooth.crop((500, 0, 2500, 2000)).resize((64, 64), Image.Resampling.BILINEAR), np.int16).transpose(2, 0, 1)
+    exact = np.asarray(
+        smooth.crop((500, 0, 2500, 2000)).resize((64, 64), Image.Resampling.BILINEAR), np.int16
+    ).transpose(2, 0, 1)
     found = decoded(file(smooth, "jpeg", quality=95), (3, 64, 64))
     assert inspected(file(smooth, "jpeg")) == (3, 2000, 3000)
     assert np.abs(found - exact).mean() < 2
@@ -134,7 +140,12 @@ ADORNED = {
     "a side that is up": {"exif": SIDEWAYS},
     "a transparent colour": {},
 }
-TRANSPARENT = {"RGB": {"transparency": (0, 0, 0)}, "L": {"transparency": 0}, "P": {"transparency": 0}, "1": {"transparency": 0}}
+TRANSPARENT = {
+    "RGB": {"transparency": (0, 0, 0)},
+    "L": {"transparency": 0},
+    "P": {"transparency": 0},
+    "1": {"transparency": 0},
+}
 
 
 @pytest.mark.parametrize("extra", ADORNED)
@@ -163,18 +174,29 @@ def test_a_broken_png_file_has_the_fate_that_pillow_has_for_it(data: st.DataObje
 @given(st.data())
 def test_pixels_that_are_broken_under_a_right_sum_have_that_fate_too(data: st.DataObject) -> None:
     rows = np.random.default_rng(0).integers(0, 256, (9, 1 + 7 * 3), np.uint8)
-    rows[:, 0] = data.draw(st.lists(st.integers(0, 5), min_size=9, max_size=9))  # how each row is filtered; there is no 5
+    rows[:, 0] = data.draw(
+        st.lists(st.integers(0, 5), min_size=9, max_size=9)
+    )  # how each row is filtered; there is no 5
     packed = bytearray(zlib.compress(rows.tobytes()))
     for place in data.draw(st.lists(st.integers(0, len(packed) - 1), max_size=2)):
         packed[place] = data.draw(st.integers(0, 255))
     packed = packed[: data.draw(st.integers(0, len(packed)))] if data.draw(st.booleans()) else packed
     cut = data.draw(st.integers(0, len(packed)))
     header = spelled(b"IHDR", (7).to_bytes(4) + (9).to_bytes(4) + bytes([8, 2, 0, 0, 0]))
-    made = PNG + header + spelled(b"IDAT", bytes(packed[:cut])) + spelled(b"IDAT", bytes(packed[cut:])) + spelled(b"IEND", b"")
+    made = (
+        PNG
+        + header
+        + spelled(b"IDAT", bytes(packed[:cut]))
+        + spelled(b"IDAT", bytes(packed[cut:]))
+        + spelled(b"IEND", b"")
+    )
     assert outcome(made) == outcome_through_pillow(made)
 
 
-@pytest.mark.parametrize(("data", "sentence"), [(b"", "found 0 bytes, expected an image"), (b"hello", "not an image that can be read (of no known format)")])
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [(b"", "found 0 bytes, expected an image"), (b"hello", "not an image that can be read (of no known format)")],
+)
 def test_what_is_no_picture_is_refused(data: bytes, sentence: str) -> None:
     with pytest.raises(DataError) as refused:
         decoded(data, (3, 8, 8))

@@ -154,7 +154,9 @@ def test_a_server_that_is_busy_is_asked_again(server: Server, path: Path) -> Non
 
 
 @pytest.mark.parametrize(("code", "asked"), [(404, 1), (503, downloads.TRIES)])
-def test_a_server_without_the_file_is_left_alone_after_some_tries(server: Server, path: Path, code: int, asked: int) -> None:
+def test_a_server_without_the_file_is_left_alone_after_some_tries(
+    server: Server, path: Path, code: int, asked: int
+) -> None:
     server.refusals = [code] * 10
     with pytest.raises(DataError, match=rf"not found, and the download failed \({code} "):
         downloads.fetched(path, server.url, MD5)
@@ -174,14 +176,19 @@ def test_without_network_one_sentence_says_what_to_put_where(server: Server, pat
 def test_what_may_not_be_downloaded_is_not(server: Server, path: Path) -> None:
     with pytest.raises(DataError) as refused:
         downloads.fetched(path, server.url, MD5, allowed=False)
-    assert str(refused.value) == f"{path}: not found, and prepare.dataset.download is false; put {server.url} (md5 {MD5}) there"
+    assert (
+        str(refused.value)
+        == f"{path}: not found, and prepare.dataset.download is false; put {server.url} (md5 {MD5}) there"
+    )
     assert server.asked == []
 
 
 def test_a_full_disk_is_named_and_what_has_come_is_kept(server: Server, path: Path) -> None:
     path.parent.mkdir()
     path.with_name("file.bin.part").symlink_to("/dev/full")
-    with pytest.raises(StorageError, match=r"file\.bin: cannot be written: No space left on device; free some space and run again"):
+    with pytest.raises(
+        StorageError, match=r"file\.bin: cannot be written: No space left on device; free some space and run again"
+    ):
         downloads.fetched(path, server.url, MD5)
     assert len(server.asked) == 1
 
@@ -189,7 +196,9 @@ def test_a_full_disk_is_named_and_what_has_come_is_kept(server: Server, path: Pa
 def test_a_root_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "raw").write_text("not a folder")
     with (
-        pytest.raises(StorageError, match=r"raw: cannot be written: File exists; prepare\.dataset\.root says where raw files go"),
+        pytest.raises(
+            StorageError, match=r"raw: cannot be written: File exists; prepare\.dataset\.root says where raw files go"
+        ),
         downloads.alone(tmp_path / "raw"),
     ):
         pass
@@ -221,7 +230,12 @@ def archive(*names: str) -> io.BytesIO:
 
 def test_a_folder_comes_out_of_an_archive_and_nothing_else_does(tmp_path: Path) -> None:
     downloads.unpacked(archive("./top/inner/a.txt", "top/b.txt", "elsewhere/c.txt"), tmp_path / "top")
-    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["top", "top/b.txt", "top/inner", "top/inner/a.txt"]
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "top",
+        "top/b.txt",
+        "top/inner",
+        "top/inner/a.txt",
+    ]
 
 
 def test_an_archive_that_reaches_outside_leaves_nothing(tmp_path: Path) -> None:

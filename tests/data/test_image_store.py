@@ -57,7 +57,9 @@ def test_an_array_is_stored_as_the_same_bytes_as_files_of_it(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("threads", [1, 5])
 @pytest.mark.parametrize("cache", [0, 3, 100])
-def test_neither_threads_nor_what_is_kept_decoded_change_an_image(path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, cache: int) -> None:
+def test_neither_threads_nor_what_is_kept_decoded_change_an_image(
+    path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, cache: int
+) -> None:
     monkeypatch.setattr(image_store, "THREADS", threads)
     store = image_store.opened(path, cache * 3 * SIDE * SIDE)
     assert isinstance(store, image_store.Encoded)
@@ -65,15 +67,28 @@ def test_neither_threads_nor_what_is_kept_decoded_change_an_image(path: Path, mo
     for _ in range(6):
         ids = rng.choice(12, 8) * 2
         taken = store.take(ids)
-        assert all(np.array_equal(image, decoding.decoded(photograph(i // 2), (3, SIDE, SIDE))) for i, image in zip(ids, taken, strict=True))
+        assert all(
+            np.array_equal(image, decoding.decoded(photograph(i // 2), (3, SIDE, SIDE)))
+            for i, image in zip(ids, taken, strict=True)
+        )
         assert len(store.kept) <= cache
 
 
 def test_what_was_taken_last_is_not_decoded_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = image_store.opened(path, 4 * 3 * SIDE * SIDE)
     asked: list[int] = []
-    monkeypatch.setattr(image_store, "decoded", lambda data, shape: asked.append(len(data)) or decoding.decoded(data, shape))
-    for ids, fresh in [([0, 2, 4], 3), ([4, 2], 0), ([6, 8], 2), ([2, 4], 0), ([0], 1), ([0, 0, 0], 0), (range(0, 24, 2), 8)]:
+    monkeypatch.setattr(
+        image_store, "decoded", lambda data, shape: asked.append(len(data)) or decoding.decoded(data, shape)
+    )
+    for ids, fresh in [
+        ([0, 2, 4], 3),
+        ([4, 2], 0),
+        ([6, 8], 2),
+        ([2, 4], 0),
+        ([0], 1),
+        ([0, 0, 0], 0),
+        (range(0, 24, 2), 8),
+    ]:
         asked.clear()
         store.take(np.array(ids))
         assert len(asked) == fresh
@@ -115,7 +130,9 @@ def test_values_are_counted_where_they_count(tmp_path: Path, side: int) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(count=st.integers(0, 90), room=st.integers(1, 4000), counted=st.integers(1, 4000), seed=st.integers(0, 99))
-def test_what_is_stored_and_counted_does_not_depend_on_how_much_is_worked_on_together(count: int, room: int, counted: int, seed: int) -> None:
+def test_what_is_stored_and_counted_does_not_depend_on_how_much_is_worked_on_together(
+    count: int, room: int, counted: int, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     pixels, ids, mask = rng.integers(0, 256, (count, 3, 4, 5), np.uint8), np.arange(count) * 3, rng.random(count) < 0.7
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
@@ -126,7 +143,9 @@ def test_what_is_stored_and_counted_does_not_depend_on_how_much_is_worked_on_tog
         assert (store.take(ids) == pixels).all()
         assert np.diff(store.starts[:-1]).tolist() == [-(-room // 60)] * (len(store.starts) - 2)
     assert stored.hashes.tolist() == [hashlib.sha256(one.tobytes()).hexdigest().encode() for one in pixels]
-    assert stored.counts.tolist() == [np.bincount(plane.ravel(), minlength=256).tolist() for plane in pixels[mask].transpose(1, 0, 2, 3)]
+    assert stored.counts.tolist() == [
+        np.bincount(plane.ravel(), minlength=256).tolist() for plane in pixels[mask].transpose(1, 0, 2, 3)
+    ]
 
 
 def test_only_files_of_some_size_are_worth_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,12 +167,16 @@ def test_tiny_and_large_files_come_out_in_their_order(tmp_path: Path) -> None:
 
 def test_progress_is_told_now_and_then_and_at_the_end(tmp_path: Path) -> None:
     told: list[int] = []
-    image_store.write(tmp_path / "images.arrow", np.arange(600), np.zeros((600, 1, 2, 2), np.uint8), advance=told.append)
+    image_store.write(
+        tmp_path / "images.arrow", np.arange(600), np.zeros((600, 1, 2, 2), np.uint8), advance=told.append
+    )
     assert told == [256, 512, 600]
 
 
 def test_a_file_that_cannot_be_decoded_is_named_and_nothing_is_left(tmp_path: Path) -> None:
-    broken = EncodedImages(5, lambda row: photograph(row)[: 99 if row == 3 else None], (3, SIDE, SIDE), "photos/{}.png".format)
+    broken = EncodedImages(
+        5, lambda row: photograph(row)[: 99 if row == 3 else None], (3, SIDE, SIDE), "photos/{}.png".format
+    )
     with pytest.raises(DataError, match=r"^photos/3.png: not an image that can be read \(.+\)$"):
         image_store.write(tmp_path / "images.arrow", np.arange(5), broken)
     assert not list(tmp_path.iterdir())
@@ -166,5 +189,7 @@ def test_an_image_that_was_damaged_in_the_store_is_named(path: Path, tmp_path: P
     (tmp_path / "images.arrow").write_bytes(data)
     store = image_store.opened(tmp_path / "images.arrow")
     store.take(np.array([0]))
-    with pytest.raises(DataError, match=r"images.arrow: id 14: not an image that can be read \(.*\); delete it and run again$"):
+    with pytest.raises(
+        DataError, match=r"images.arrow: id 14: not an image that can be read \(.*\); delete it and run again$"
+    ):
         store.take(np.array([14]))

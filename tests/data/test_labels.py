@@ -14,13 +14,17 @@ ids = st.lists(st.integers(0, 200), unique=True, max_size=40)
 
 
 def write_oracle(path: Path, of: list[int]) -> Path:
-    tables.write(pa.table([np.array(of, np.int64), np.array(of, np.int32) * 2], schema=tables.ORACLE), tables.ORACLE, path)
+    tables.write(
+        pa.table([np.array(of, np.int64), np.array(of, np.int32) * 2], schema=tables.ORACLE), tables.ORACLE, path
+    )
     return path
 
 
 @settings(max_examples=25)
 @given(oracle=ids.filter(bool), data=st.data())
-def test_labels_are_found_whatever_the_order_of_the_table(tmp_path_factory: pytest.TempPathFactory, oracle: list[int], data: st.DataObject) -> None:
+def test_labels_are_found_whatever_the_order_of_the_table(
+    tmp_path_factory: pytest.TempPathFactory, oracle: list[int], data: st.DataObject
+) -> None:
     asked = data.draw(st.lists(st.sampled_from(oracle)))
     path = write_oracle(tmp_path_factory.mktemp("oracle") / "oracle.parquet", oracle)
     assert labels.looked_up(np.array(asked, np.int64), path, tables.ORACLE).tolist() == [2 * i for i in asked]
@@ -35,7 +39,11 @@ def test_an_id_without_a_label_is_named(tmp_path: Path, known: list[int]) -> Non
 
 def write_pool(folder: Path, pool: list[int], labeled: list[int]) -> tuple[Path, Path]:
     tables.write(pa.table([pool, [""] * len(pool)], schema=tables.POOL), tables.POOL, folder / "pool")
-    tables.write(pa.table([labeled, [0] * len(labeled), ["init"] * len(labeled)], schema=tables.LABELED), tables.LABELED, folder / "labeled")
+    tables.write(
+        pa.table([labeled, [0] * len(labeled), ["init"] * len(labeled)], schema=tables.LABELED),
+        tables.LABELED,
+        folder / "labeled",
+    )
     return folder / "pool", folder / "labeled"
 
 
@@ -45,9 +53,13 @@ def test_the_unlabelled_are_the_rest_of_the_pool_in_order(tmp_path: Path) -> Non
 
 @settings(max_examples=25)
 @given(pool=ids, data=st.data())
-def test_nobody_is_both_labelled_and_not(tmp_path_factory: pytest.TempPathFactory, pool: list[int], data: st.DataObject) -> None:
+def test_nobody_is_both_labelled_and_not(
+    tmp_path_factory: pytest.TempPathFactory, pool: list[int], data: st.DataObject
+) -> None:
     known = data.draw(st.lists(st.sampled_from(pool), unique=True)) if pool else []
-    assert labels.unlabeled(*write_pool(tmp_path_factory.mktemp("pool"), pool, known)).tolist() == sorted({*pool} - {*known})
+    assert labels.unlabeled(*write_pool(tmp_path_factory.mktemp("pool"), pool, known)).tolist() == sorted(
+        {*pool} - {*known}
+    )
 
 
 @pytest.mark.parametrize("pool", [[], [3], [8, 9]])

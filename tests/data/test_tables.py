@@ -44,7 +44,10 @@ def write_outputs(path: Path) -> None:
 
 
 READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
-    "parquet": (lambda path: tables.write(labeled(), tables.LABELED, path), lambda path: tables.read(path, tables.LABELED).to_pylist()),
+    "parquet": (
+        lambda path: tables.write(labeled(), tables.LABELED, path),
+        lambda path: tables.read(path, tables.LABELED).to_pylist(),
+    ),
     "images": (write_images, lambda path: image_store.opened(path).take(np.arange(20))),
     "image files": (write_files, lambda path: image_store.opened(path).take(np.arange(3))),
     "outputs": (write_outputs, lambda path: output_store.opened(path, (3,)).take(np.arange(9))),
@@ -59,7 +62,11 @@ def test_a_table_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_what_hardly_repeats_is_kept_without_a_dictionary(tmp_path: Path) -> None:
     """One would be larger than the values."""
-    tables.write(pa.table([np.arange(9), np.zeros(9, np.int32), ["init"] * 9], schema=tables.LABELED), tables.LABELED, tmp_path / "labeled.parquet")
+    tables.write(
+        pa.table([np.arange(9), np.zeros(9, np.int32), ["init"] * 9], schema=tables.LABELED),
+        tables.LABELED,
+        tmp_path / "labeled.parquet",
+    )
     tables.write(scores(300_000), tables.SCORES, tmp_path / "scores.parquet")
     groups = pq.ParquetFile(tmp_path / "labeled.parquet").metadata, pq.ParquetFile(tmp_path / "scores.parquet").metadata
     said = [[file.row_group(0).column(i).has_dictionary_page for i in range(file.num_columns)] for file in groups]
@@ -74,7 +81,10 @@ def test_a_table_is_the_same_bytes_every_time(tmp_path: Path) -> None:
 
 
 def test_a_csv_comes_back_as_it_was(tmp_path: Path) -> None:
-    curve = pa.Table.from_pylist([{"epoch": 1, "learning_rate": 0.1, "task_loss": 1 / 3, "unsupervised_loss": 0.0, "accuracy": 0.5}], schema=tables.TRAINING)
+    curve = pa.Table.from_pylist(
+        [{"epoch": 1, "learning_rate": 0.1, "task_loss": 1 / 3, "unsupervised_loss": 0.0, "accuracy": 0.5}],
+        schema=tables.TRAINING,
+    )
     tables.write_csv(curve, tables.TRAINING, tmp_path / "training.csv")
     assert tables.read_csv(tmp_path / "training.csv", tables.TRAINING).equals(curve)
 
@@ -102,7 +112,9 @@ def test_the_right_names_with_the_wrong_types_are_refused(tmp_path: Path) -> Non
     pq.write_table(pa.table({"id": [1], "score": [1]}), tmp_path / "in.parquet")
     with pytest.raises(DataError) as refused:
         tables.read(tmp_path / "in.parquet", tables.SCORES)
-    assert str(refused.value).endswith("in.parquet: expected columns (id int64, score double), found (id int64, score int64)")
+    assert str(refused.value).endswith(
+        "in.parquet: expected columns (id int64, score double), found (id int64, score int64)"
+    )
     assert refused.value.exit_code == 3
 
 
@@ -113,7 +125,9 @@ def test_an_empty_value_is_refused(tmp_path: Path) -> None:
 
 
 @each_reader
-def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path, write: Callable[[Path], None], read: Callable[[Path], object]) -> None:
+def test_a_file_cut_off_anywhere_is_refused(
+    tmp_path: Path, write: Callable[[Path], None], read: Callable[[Path], object]
+) -> None:
     write(tmp_path / "whole")
     data = (tmp_path / "whole").read_bytes()
     for length in {*range(0, len(data), 61), len(data) - 1}:
@@ -127,7 +141,10 @@ def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path, write: Callable[[Pat
 @settings(max_examples=60)
 @given(places=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=3))
 def test_flipped_bytes_are_refused_or_harmless(
-    tmp_path_factory: pytest.TempPathFactory, write: Callable[[Path], None], read: Callable[[Path], object], places: list[tuple[float, int]]
+    tmp_path_factory: pytest.TempPathFactory,
+    write: Callable[[Path], None],
+    read: Callable[[Path], object],
+    places: list[tuple[float, int]],
 ) -> None:
     """Where nothing guards a byte (a pixel), the file still reads; but nothing may crash or be called a bug of ours."""
     path = tmp_path_factory.mktemp("flipped") / "file"
@@ -168,7 +185,10 @@ def test_an_arrow_file_that_promises_more_pixels_than_it_has_is_refused(tmp_path
         image_store.opened(path).take(np.arange(20))
 
 
-@pytest.mark.parametrize("read", [lambda path: tables.read(path, tables.POOL), lambda path: tables.read_csv(path, tables.CURVE), tables.mapped])
+@pytest.mark.parametrize(
+    "read",
+    [lambda path: tables.read(path, tables.POOL), lambda path: tables.read_csv(path, tables.CURVE), tables.mapped],
+)
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(DataError, match="none: not found"):
         read(tmp_path / "none")

@@ -34,7 +34,9 @@ def frames(split: str) -> tuple[list[bytes], list[bytes]]:
 def tables(folder: Path) -> Callable[[str], str]:
     for split in SPLITS:
         images, masks = frames(split)
-        pq.write_table(pa.table({"id": range(len(images)), "image": images, "mask": masks}), folder / f"{split}.parquet")
+        pq.write_table(
+            pa.table({"id": range(len(images)), "image": images, "mask": masks}), folder / f"{split}.parquet"
+        )
     return lambda split: str(folder / f"{split}.parquet")
 
 
@@ -58,7 +60,9 @@ def seen(mask: bytes) -> np.ndarray:
 
 
 @pytest.mark.parametrize("layout", [tables, folders])
-def test_train_is_the_pool_and_val_is_set_aside_unless_it_is_asked_for(layout: Callable[[Path], Callable[[str], str]], tmp_path: Path) -> None:
+def test_train_is_the_pool_and_val_is_set_aside_unless_it_is_asked_for(
+    layout: Callable[[Path], Callable[[str], str]], tmp_path: Path
+) -> None:
     at = layout(tmp_path)
     raw, images = loaded(train=[at("train")], test=[at("test")])
     assert (images.count, images.shape) == (8, (3, 9, 12))
@@ -68,7 +72,9 @@ def test_train_is_the_pool_and_val_is_set_aside_unless_it_is_asked_for(layout: C
 
 
 @pytest.mark.parametrize("layout", [tables, folders])
-def test_masks_are_as_in_the_files_but_void_has_no_truth(layout: Callable[[Path], Callable[[str], str]], tmp_path: Path) -> None:
+def test_masks_are_as_in_the_files_but_void_has_no_truth(
+    layout: Callable[[Path], Callable[[str], str]], tmp_path: Path
+) -> None:
     at = layout(tmp_path)
     raw, _ = loaded(train=[at("train")], test=[at("test")])
     for mask, file in zip(raw.labels, frames("train")[1] + frames("test")[1], strict=True):
@@ -82,14 +88,18 @@ def test_a_smaller_pool_is_drawn(tmp_path: Path) -> None:
     raw, images = loaded(train=[at("train")], test=[at("test")], pool=2)
     assert raw.is_test.tolist() == [False] * 2 + [True] * 3
     assert {images.read(0), images.read(1)} < set(frames("train")[0])
-    with pytest.raises(DataError, match=r"^prepare\.dataset\.pool: found 6, but the training files hold only 5 images$"):
+    with pytest.raises(
+        DataError, match=r"^prepare\.dataset\.pool: found 6, but the training files hold only 5 images$"
+    ):
         loaded(train=[at("train")], test=[at("test")], pool=6)
 
 
 def test_a_mask_that_is_not_there_is_named(tmp_path: Path) -> None:
     at = folders(tmp_path)
     (tmp_path / "trainannot/0001TP_000002.png").unlink()
-    with pytest.raises(DataError, match=r"train/0001TP_000002\.png: has no mask; expected it as .*trainannot/0001TP_000002\.png$"):
+    with pytest.raises(
+        DataError, match=r"train/0001TP_000002\.png: has no mask; expected it as .*trainannot/0001TP_000002\.png$"
+    ):
         loaded(train=[at("train")], test=[at("test")])
 
 
@@ -98,10 +108,26 @@ def test_a_mask_that_is_not_there_is_named(tmp_path: Path) -> None:
     [
         (b"nothing", png(np.zeros((9, 12), np.uint8)), "not an image that can be read"),
         (png(np.zeros((9, 12, 3), np.uint8)), b"nothing", "not an image that can be read"),
-        (png(np.zeros((9, 11, 3), np.uint8)), png(np.zeros((9, 12), np.uint8)), "found an image of 11x9 pixels, expected 12x9 as of the first image$"),
-        (png(np.zeros((9, 12, 3), np.uint8)), png(np.zeros((8, 12), np.uint8)), "found a mask of 12x8 pixels, expected 12x9 as of the first image$"),
-        (png(np.zeros((9, 12, 3), np.uint8)), png(np.full((9, 12), 12, np.uint8)), "found a mask with other numbers than those of the 11 classes, 11 and 255$"),
-        (png(np.zeros((9, 12, 3), np.uint8)), png(np.zeros((9, 12, 3), np.uint8)), "found a mask with other numbers than those of the 11 classes, 11 and 255$"),
+        (
+            png(np.zeros((9, 11, 3), np.uint8)),
+            png(np.zeros((9, 12), np.uint8)),
+            "found an image of 11x9 pixels, expected 12x9 as of the first image$",
+        ),
+        (
+            png(np.zeros((9, 12, 3), np.uint8)),
+            png(np.zeros((8, 12), np.uint8)),
+            "found a mask of 12x8 pixels, expected 12x9 as of the first image$",
+        ),
+        (
+            png(np.zeros((9, 12, 3), np.uint8)),
+            png(np.full((9, 12), 12, np.uint8)),
+            "found a mask with other numbers than those of the 11 classes, 11 and 255$",
+        ),
+        (
+            png(np.zeros((9, 12, 3), np.uint8)),
+            png(np.zeros((9, 12, 3), np.uint8)),
+            "found a mask with other numbers than those of the 11 classes, 11 and 255$",
+        ),
     ],
 )
 def test_a_frame_that_cannot_be_used_is_named(tmp_path: Path, image: bytes, mask: bytes, sentence: str) -> None:

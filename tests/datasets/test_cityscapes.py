@@ -14,7 +14,27 @@ from codline.datasets.cityscapes import Cityscapes, mapping
 
 CITIES = {"train": {"ulm": 4, "aachen": 5}, "val": {"lindau": 2}}
 # number in the files: class
-PUBLISHED = {7: 0, 8: 1, 11: 2, 12: 3, 13: 4, 17: 5, 19: 6, 20: 7, 21: 8, 22: 9, 23: 10, 24: 11, 25: 12, 26: 13, 27: 14, 28: 15, 31: 16, 32: 17, 33: 18}
+PUBLISHED = {
+    7: 0,
+    8: 1,
+    11: 2,
+    12: 3,
+    13: 4,
+    17: 5,
+    19: 6,
+    20: 7,
+    21: 8,
+    22: 9,
+    23: 10,
+    24: 11,
+    25: 12,
+    26: 13,
+    27: 14,
+    28: 15,
+    31: 16,
+    32: 17,
+    33: 18,
+}
 
 
 @pytest.fixture
@@ -29,7 +49,9 @@ def root(tmp_path: Path) -> Path:
             for number in range(count):
                 name, mask = f"{city}_{number:06}_000019", rng.integers(0, 34, (8, 16), np.uint8)
                 mask.flat[:4] = (7, 4, 33, number)
-                Image.fromarray(rng.integers(0, 256, (8, 16, 3), np.uint8)).save(image_folder / f"{name}_leftImg8bit.png")
+                Image.fromarray(rng.integers(0, 256, (8, 16, 3), np.uint8)).save(
+                    image_folder / f"{name}_leftImg8bit.png"
+                )
                 Image.fromarray(mask).save(mask_folder / f"{name}_gtFine_labelIds.png")
                 (mask_folder / f"{name}_gtFine_polygons.json").write_text("{}")
     return tmp_path
@@ -48,7 +70,9 @@ def test_the_classes_are_those_that_are_published() -> None:
     assert (classes[0], classes[5], classes[18]) == ("road", "pole", "bicycle")
 
 
-def test_training_images_are_the_pool_but_for_those_set_aside_and_official_validation_is_for_testing(root: Path) -> None:
+def test_training_images_are_the_pool_but_for_those_set_aside_and_official_validation_is_for_testing(
+    root: Path,
+) -> None:
     raw, images = loaded(root)
     assert (images.count, images.shape) == (8, (3, 8, 16))
     assert raw.is_test.tolist() == [False] * 6 + [True] * 2
@@ -85,7 +109,9 @@ def test_without_the_files_one_sentence_says_what_to_get_and_where_to_put_it(tmp
 
 
 def test_more_set_aside_than_there_are_is_refused(root: Path) -> None:
-    with pytest.raises(UserError, match=r"prepare\.dataset\.validation: found 9, but there are only 9 training images$"):
+    with pytest.raises(
+        UserError, match=r"prepare\.dataset\.validation: found 9, but there are only 9 training images$"
+    ):
         loaded(root, validation=9)
 
 

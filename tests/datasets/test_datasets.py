@@ -63,7 +63,11 @@ def sizes(raw: RawDataset) -> tuple[int, int]:
 def test_the_paper_s_table_of_datasets_is_met() -> None:
     """Training images less those for validation are the paper's `train`; Caltech-101 has too few images for that, as its docstring says."""
     trained = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
-    assert {name: many - spec(name).validation for name, many in trained.items()} == {"cifar10": 45_000, "cifar100": 45_000, "svhn": 65_931}
+    assert {name: many - spec(name).validation for name, many in trained.items()} == {
+        "cifar10": 45_000,
+        "cifar100": 45_000,
+        "svhn": 65_931,
+    }
     caltech = spec("caltech101")
     assert (caltech.validation, caltech.test, caltech101.IMAGES - caltech.validation - caltech.test) == (915, 915, 6847)
     assert 7316 + 915 + 915 == 9146
@@ -81,7 +85,11 @@ def test_images_for_validation_are_neither_in_the_pool_nor_for_testing(name: str
 @each
 def test_a_smaller_pool_is_drawn_from_the_same_images(name: str, small: Any) -> None:
     dataset = small(name)
-    whole, some, others = loaded(dataset), loaded(dataset.model_copy(update={"pool": 7})), loaded(dataset.model_copy(update={"pool": 7}), seed=1)
+    whole, some, others = (
+        loaded(dataset),
+        loaded(dataset.model_copy(update={"pool": 7})),
+        loaded(dataset.model_copy(update={"pool": 7}), seed=1),
+    )
     assert sizes(some) == (7, sizes(whole)[1])
     assert set(rows(some)) < set(rows(whole))
     assert set(rows(some)) != set(rows(others))
@@ -103,9 +111,12 @@ def test_more_images_than_there_are_are_refused(name: str, parameter: str, small
 
 
 @each
-def test_without_files_and_without_leave_to_download_one_sentence_says_what_to_put_where(name: str, tmp_path: Path) -> None:
+def test_without_files_and_without_leave_to_download_one_sentence_says_what_to_put_where(
+    name: str, tmp_path: Path
+) -> None:
     with pytest.raises(
-        DataError, match=rf"^{tmp_path}/\S+: not found, and prepare\.dataset\.download is false; put https?://\S+ \(md5 [0-9a-f]{{32}}\) there$"
+        DataError,
+        match=rf"^{tmp_path}/\S+: not found, and prepare\.dataset\.download is false; put https?://\S+ \(md5 [0-9a-f]{{32}}\) there$",
     ):
         loaded(spec(name, root=str(tmp_path), download=False))
 
@@ -128,7 +139,11 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         address = f"http://127.0.0.1:{server.server_address[1]}/"
         for kind in (datasets.CIFAR10, datasets.CIFAR100):
             monkeypatch.setattr(kind, "url", address + kind.filename)
-        monkeypatch.setattr(datasets.SVHN, "split_list", {split: [address + name, name, md5] for split, (_, name, md5) in datasets.SVHN.split_list.items()})
+        monkeypatch.setattr(
+            datasets.SVHN,
+            "split_list",
+            {split: [address + name, name, md5] for split, (_, name, md5) in datasets.SVHN.split_list.items()},
+        )
         monkeypatch.setattr(datasets.FashionMNIST, "mirrors", [address])
         monkeypatch.setattr(caltech101, "URL", address + "caltech-101.zip")
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
@@ -151,7 +166,9 @@ def test_what_is_not_there_is_downloaded_once(name: str, served: Path, small: An
 
 
 @each
-def test_files_that_lie_there_unpacked_need_no_archive_and_are_not_touched(name: str, small: Any, tmp_path: Path) -> None:
+def test_files_that_lie_there_unpacked_need_no_archive_and_are_not_touched(
+    name: str, small: Any, tmp_path: Path
+) -> None:
     dataset = small(name)
     first = loaded(dataset)
     for archive in [*tmp_path.rglob("*.gz"), *tmp_path.rglob("*.zip"), tmp_path / ".lock"]:
@@ -162,7 +179,9 @@ def test_files_that_lie_there_unpacked_need_no_archive_and_are_not_touched(name:
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-def test_a_batch_that_was_tampered_with_is_unpacked_again_and_never_unpickled(name: str, small: Any, tmp_path: Path) -> None:
+def test_a_batch_that_was_tampered_with_is_unpacked_again_and_never_unpickled(
+    name: str, small: Any, tmp_path: Path
+) -> None:
     dataset = small(name)
     first = rows(loaded(dataset))
     batch = next(tmp_path.glob("cifar*/test*"))
@@ -203,7 +222,9 @@ def test_files_of_fashion_mnist_that_are_none_are_refused(small: Any, tmp_path: 
     loaded(dataset := small("fashion_mnist"))
     images = tmp_path / "FashionMNIST/raw/train-images-idx3-ubyte"
     images.write_bytes(images.read_bytes()[:1000])
-    with pytest.raises(DataError, match=r"FashionMNIST/raw: not the official files \(.*\); delete it, and it is made anew"):
+    with pytest.raises(
+        DataError, match=r"FashionMNIST/raw: not the official files \(.*\); delete it, and it is made anew"
+    ):
         loaded(dataset)
 
 
@@ -233,12 +254,16 @@ def test_a_number_of_test_images_of_caltech_101_is_drawn_from_all(small: Any) ->
         loaded(dataset.model_copy(update={"test": 606}))
 
 
-def test_a_tree_of_caltech_101_that_is_not_whole_is_warned_of(small: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tree_of_caltech_101_that_is_not_whole_is_warned_of(
+    small: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     loaded(dataset := small("caltech101"))
     next(tmp_path.glob("caltech101/101_ObjectCategories/kind_007/*.jpg")).unlink()
     with caplog.at_level(logging.WARNING):
         loaded(dataset)
-    assert caplog.messages == [f"{tmp_path}/caltech101/101_ObjectCategories: found 605 images, expected 606; delete it, and it is made anew"]
+    assert caplog.messages == [
+        f"{tmp_path}/caltech101/101_ObjectCategories: found 605 images, expected 606; delete it, and it is made anew"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +275,9 @@ def test_a_tree_of_caltech_101_that_is_not_whole_is_warned_of(small: Any, tmp_pa
         ("caltech101", (0.502, 0.502, 0.502), (1.0, 1.0, 1.0)),
     ],
 )
-def test_the_released_code_s_statistics_are_there_to_be_chosen(name: str, mean: tuple[float, ...], std: tuple[float, ...], small: Any) -> None:
+def test_the_released_code_s_statistics_are_there_to_be_chosen(
+    name: str, mean: tuple[float, ...], std: tuple[float, ...], small: Any
+) -> None:
     assert loaded(small(name, statistics="released")).statistics() == (list(mean), list(std))
 
 
@@ -280,7 +307,9 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = root / datasets.CIFAR10.base_folder
     folder.mkdir()
     names = json.loads(pq.read_schema(DATA / "cifar10/test.parquet").metadata[b"classes"])
-    (folder / "batches.meta").write_bytes(official.pickled({"num_cases_per_batch": 10_000, "label_names": names, "num_vis": 3072}))
+    (folder / "batches.meta").write_bytes(
+        official.pickled({"num_cases_per_batch": 10_000, "label_names": names, "num_vis": 3072})
+    )
     for number in range(1, 6):
         rebuilt(f"train-batch{number}", f"training batch {number} of 5", folder / f"data_batch_{number}")
     rebuilt("test", "testing batch 1 of 1", folder / "test_batch")
@@ -289,18 +318,31 @@ def batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rebuilt(shard: str, label: str, path: Path) -> None:
     table = pq.read_table(DATA / f"cifar10/{shard}.parquet")
-    content = {"batch_label": label, "labels": table["label"].to_pylist(), "data": decoded(table).reshape(-1, 3072), "filenames": table["filename"].to_pylist()}
+    content = {
+        "batch_label": label,
+        "labels": table["label"].to_pylist(),
+        "data": decoded(table).reshape(-1, 3072),
+        "filenames": table["filename"].to_pylist(),
+    }
     path.write_bytes(official.pickled(content))
 
 
 def decoded(table: Any) -> np.ndarray:
-    return np.stack([np.asarray(Image.open(io.BytesIO(cell.as_py())).convert("RGB")).transpose(2, 0, 1) for cell in table["image"]])
+    return np.stack(
+        [np.asarray(Image.open(io.BytesIO(cell.as_py())).convert("RGB")).transpose(2, 0, 1) for cell in table["image"]]
+    )
 
 
 @with_data
 @pytest.mark.slow
-def test_the_official_cifar_10_passes_torchvision_s_checksums_and_is_loaded_as_the_paper_splits_it(batches: Path) -> None:
-    for name, md5 in [*datasets.CIFAR10.train_list, *datasets.CIFAR10.test_list, ("batches.meta", datasets.CIFAR10.meta["md5"])]:
+def test_the_official_cifar_10_passes_torchvision_s_checksums_and_is_loaded_as_the_paper_splits_it(
+    batches: Path,
+) -> None:
+    for name, md5 in [
+        *datasets.CIFAR10.train_list,
+        *datasets.CIFAR10.test_list,
+        ("batches.meta", datasets.CIFAR10.meta["md5"]),
+    ]:
         assert downloads.checksum(batches / datasets.CIFAR10.base_folder / name) == md5
     raw = loaded(spec("cifar10", root=str(batches), download=False))
     assert sizes(raw) == (45_000, 10_000)

@@ -27,7 +27,11 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     for row in range(20):
-        photograph(tmp_path / "photos" / ("cat" if row < 12 else "dog") / f"{row:02}.{('jpg', 'png', 'webp')[row % 3]}", rng, (40 + row, 50))
+        photograph(
+            tmp_path / "photos" / ("cat" if row < 12 else "dog") / f"{row:02}.{('jpg', 'png', 'webp')[row % 3]}",
+            rng,
+            (40 + row, 50),
+        )
     return tmp_path / "photos"
 
 
@@ -111,21 +115,27 @@ def test_train_and_test_folders_are_the_split(photos: Path) -> None:
         (photos / "train" / kind / name).rename(photos / "test" / kind / name)
     raw = loaded()
     assert raw.classes == ("cat", "dog")
-    assert [file for file, test in zip(files(raw), raw.is_test, strict=True) if test] == ["test/cat/00.jpg", "test/dog/12.jpg"]
+    assert [file for file, test in zip(files(raw), raw.is_test, strict=True) if test] == [
+        "test/cat/00.jpg",
+        "test/dog/12.jpg",
+    ]
     assert loaded(test=0.5).is_test.sum() == 10
     (photos / "test").rename(photos / "held")
     assert loaded(test="held").is_test.sum() == 2
     (photos / "held").rename(photos / "test")
     photograph(photos / "val/cat/1.png", np.random.default_rng(0))
     with pytest.raises(
-        DataError, match=r"^photos: found test and beside it train, val; expected two folders, one of them test, with a folder per class in each$"
+        DataError,
+        match=r"^photos: found test and beside it train, val; expected two folders, one of them test, with a folder per class in each$",
     ):
         loaded()
 
 
 def test_a_csv_labels_some_and_the_rest_has_no_label(photos: Path) -> None:
     flat(photos)
-    sheet(photos, "00.jpg,hund", "./01.png, katze ", f"{photos}/02.webp,hund", "photos/03.jpg,Żaba", "04.png,", "05.webp")
+    sheet(
+        photos, "00.jpg,hund", "./01.png, katze ", f"{photos}/02.webp,hund", "photos/03.jpg,Żaba", "04.png,", "05.webp"
+    )
     raw = loaded(test=0.5)
     assert raw.classes == ("hund", "katze", "Żaba")
     assert raw.labels.tolist() == [0, 1, 0, 2] + [-1] * 16
@@ -188,7 +198,10 @@ def test_unreadable_files_are_refused_together(photos: Path) -> None:
         "; remove or repair them, or set prepare.dataset.unreadable=skip",
     ):
         assert part in sentence
-    assert json.loads(Path(".codline/unreadable/prepare.json").read_text())["dog/pixel.png"] == "1x1 pixels, expected at least 8 a side"
+    assert (
+        json.loads(Path(".codline/unreadable/prepare.json").read_text())["dog/pixel.png"]
+        == "1x1 pixels, expected at least 8 a side"
+    )
 
 
 def test_unreadable_files_can_be_skipped(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -221,19 +234,29 @@ def two_labels(photos: Path) -> None:
 
 WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (shutil.rmtree, r"photos: not found; prepare.dataset.path names it, from /.*"),
-    "a file": (a_file, r"photos: a file; expected a folder with images \(for a Parquet file: prepare.dataset={name: parquet, ...}\)"),
+    "a file": (
+        a_file,
+        r"photos: a file; expected a folder with images \(for a Parquet file: prepare.dataset={name: parquet, ...}\)",
+    ),
     "empty": (
         lambda photos: [shutil.rmtree(photos), photos.mkdir()],
         "photos: found no file in it or its folders; expected images, such as .jpg or .png",
     ),
-    "folders without images": (emptied, "photos: found no file in it or its folders; expected images, such as .jpg or .png"),
+    "folders without images": (
+        emptied,
+        "photos: found no file in it or its folders; expected images, such as .jpg or .png",
+    ),
     "texts": (
         lambda photos: [emptied(photos), (photos / "cat/a.txt").write_text("")],
         "photos: found 1 files, but no image in it or its folders; expected images, such as .jpg or .png",
     ),
     "one class": (lambda photos: shutil.rmtree(photos / "dog"), "photos: found one class, cat, expected at least two"),
     "a folder too high": (
-        lambda photos: [photos.rename(photos.parent / "inner"), photos.mkdir(), (photos.parent / "inner").rename(photos / "inner")],
+        lambda photos: [
+            photos.rename(photos.parent / "inner"),
+            photos.mkdir(),
+            (photos.parent / "inner").rename(photos / "inner"),
+        ],
         r"photos: found one class, inner, expected at least two; are the classes the folders in photos/inner\?",
     ),
     "no folders": (
@@ -248,7 +271,10 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda photos: (photos / "labels.csv").write_text(""),
         "photos/labels.csv: found the columns of an empty file, expected file and label, with a comma between them",
     ),
-    "a file that is not there": (lambda photos: sheet(photos, "cat/00.jpg,a", "cat/99.jpg,b"), "photos/labels.csv: line 3: 'cat/99.jpg' is not in photos"),
+    "a file that is not there": (
+        lambda photos: sheet(photos, "cat/00.jpg,a", "cat/99.jpg,b"),
+        "photos/labels.csv: line 3: 'cat/99.jpg' is not in photos",
+    ),
     "two labels": (two_labels, "photos/labels.csv: line 4: cat/00.jpg is labelled b, further up a; expected one label"),
     "not UTF-8": (
         lambda photos: sheet(photos, "cat/00.jpg,größe", encoding="latin-1"),
@@ -258,7 +284,10 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda photos: sheet(photos, "cat/00.jpg,", "cat/01.png,  "),
         "photos/labels.csv: no image has a label; expected a folder per class, or a labels.csv with the columns file and label",
     ),
-    "one label": (lambda photos: sheet(photos, "cat/00.jpg,a"), "photos/labels.csv: found one class, a, expected at least two"),
+    "one label": (
+        lambda photos: sheet(photos, "cat/00.jpg,a"),
+        "photos/labels.csv: found one class, a, expected at least two",
+    ),
     "too few for testing": (
         lambda photos: sheet(photos, "cat/00.jpg,a", "cat/01.png,b"),
         "photos: 0.2 of 2 labelled images leaves 0 for testing, expected at least one there and one in the pool",
@@ -268,11 +297,17 @@ WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
         r"photos: found no test images \(looked for test, found testing, training\); prepare.dataset.test may name another",
     ),
     "all for testing": (
-        lambda photos: sheet(photos, *(f"{p.relative_to(photos)},{p.parent.name},test" for p in photos.glob("*/*")), header="file,label,split"),
+        lambda photos: sheet(
+            photos,
+            *(f"{p.relative_to(photos)},{p.parent.name},test" for p in photos.glob("*/*")),
+            header="file,label,split",
+        ),
         r"photos: found nothing but test images \(looked for test, found test\); prepare.dataset.test may name another",
     ),
     "a test image without a label": (
-        lambda photos: sheet(photos, "cat/00.jpg,a,train", "cat/01.png,b,train", "dog/12.jpg,,test", header="file,label,split"),
+        lambda photos: sheet(
+            photos, "cat/00.jpg,a,train", "cat/01.png,b,train", "dog/12.jpg,,test", header="file,label,split"
+        ),
         "photos: 1 test images have no label, such as dog/12.jpg; expected one for each",
     ),
     "a link to itself": (
@@ -323,7 +358,10 @@ class Holder(Section):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"test": 1.5}, "test: found 1.5, expected a share of the labelled images (more than 0, less than 1), or the name of a folder or of a split"),
+        (
+            {"test": 1.5},
+            "test: found 1.5, expected a share of the labelled images (more than 0, less than 1), or the name of a folder or of a split",
+        ),
         ({"size": 4}, "size: found 4, expected the pixels of a side, at least 8, or [height, width]"),
         ({"size": [64, 0]}, "size: found [64, 0], expected the pixels of a side, at least 8, or [height, width]"),
         ({"channels": 2}, "channels: found 2, expected 'auto', 1 or 3"),

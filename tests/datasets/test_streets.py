@@ -22,7 +22,10 @@ def seen(raw: RawDataset) -> np.ndarray:
 
 def test_the_first_street_is_the_same_to_the_bit_wherever_it_is_drawn() -> None:
     image, mask = Scene(np.random.default_rng([0, 0]), 64, 96).finished()
-    assert hashlib.sha256(image.tobytes() + mask.tobytes()).hexdigest() == "968eda0414df1f5483ca02fd138cbf05f3f83655a8f0d6f8bdacdd053670ff51"
+    assert (
+        hashlib.sha256(image.tobytes() + mask.tobytes()).hexdigest()
+        == "968eda0414df1f5483ca02fd138cbf05f3f83655a8f0d6f8bdacdd053670ff51"
+    )
 
 
 def test_a_street_does_not_depend_on_how_many_there_are_nor_on_the_split(raw: RawDataset) -> None:

@@ -23,7 +23,11 @@ def calibration_error(probs: np.ndarray, labels: np.ndarray, bins: int) -> float
     """The gap between confidence and accuracy in each bin of confidence, weighted by the bin's share."""
     sure, right = probs.max(1), probs.argmax(1) == labels
     bin_of = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
-    gaps = [(bin_of == b).mean() * abs(sure[bin_of == b].mean() - right[bin_of == b].mean()) for b in range(bins) if (bin_of == b).any()]
+    gaps = [
+        (bin_of == b).mean() * abs(sure[bin_of == b].mean() - right[bin_of == b].mean())
+        for b in range(bins)
+        if (bin_of == b).any()
+    ]
     return float(sum(gaps))
 
 

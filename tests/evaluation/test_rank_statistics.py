@@ -13,7 +13,9 @@ from codline.evaluation import rank_statistics
 from codline.strategies.base import Outputs, Pool
 from codline.strategies.cod import Cod
 
-values = arrays(np.float64, st.shared(st.integers(1, 300), key="images"), elements=st.floats(-5, 5).map(lambda x: round(x, 1)))
+values = arrays(
+    np.float64, st.shared(st.integers(1, 300), key="images"), elements=st.floats(-5, 5).map(lambda x: round(x, 1))
+)
 EVERYONE = np.arange(200)
 HARD_LAST = EVERYONE.astype(float)  # losses of which the last are the highest
 
@@ -38,7 +40,9 @@ def test_a_capture_is_the_count_of_images_in_both_tops(scores: np.ndarray, losse
     captured = rank_statistics.capture(scores, losses, ids)
     for percent in (1, 10, 33, 50, 99):
         top = int(np.ceil(percent * len(ids) / 100))
-        both = set(rank_statistics.ranked(scores, ids)[:top].tolist()) & set(rank_statistics.ranked(losses, ids)[:top].tolist())
+        both = set(rank_statistics.ranked(scores, ids)[:top].tolist()) & set(
+            rank_statistics.ranked(losses, ids)[:top].tolist()
+        )
         assert captured[percent - 1] == pytest.approx(len(both) / top)
 
 
@@ -114,7 +118,9 @@ def test_the_same_generator_gives_the_same_interval_and_flat_values_none() -> No
 
 
 def test_buckets_hold_equal_shares_from_the_most_wanted_to_the_least() -> None:
-    assert rank_statistics.bucket_losses(HARD_LAST, HARD_LAST, EVERYONE, 20).tolist() == [194.5 - 10 * i for i in range(20)]
+    assert rank_statistics.bucket_losses(HARD_LAST, HARD_LAST, EVERYONE, 20).tolist() == [
+        194.5 - 10 * i for i in range(20)
+    ]
     assert rank_statistics.bucket_losses(HARD_LAST[:3], HARD_LAST[:3], EVERYONE[:3], 20).tolist() == [2, 1, 0]
 
 

@@ -16,15 +16,31 @@ def point(arm: str, seed: int, *accuracies: float) -> dict[str, Any]:
     return {
         "arm": arm,
         "seed": seed,
-        "curve": [{"cycle": f"c{i + 1}", "labels": 100 * (i + 1), "accuracy": a, "loss": 1 - a} for i, a in enumerate(accuracies)],
+        "curve": [
+            {"cycle": f"c{i + 1}", "labels": 100 * (i + 1), "accuracy": a, "loss": 1 - a}
+            for i, a in enumerate(accuracies)
+        ],
     }
 
 
 @pytest.fixture
 def study() -> dict[str, Any]:
     arms = [{"arm": name, "overrides": {}} for name in ("random", "cod", "never run")]
-    points = [point("random", 0, 0.5, 0.6), point("random", 1, 0.6, 0.8), point("random", 2, 0.4, 0.7), point("cod", 0, 0.5, 0.8), point("cod", 2, 0.4, 0.8)]
-    return {"study": "small", "title": "A small study", "reference": "random", "seeds": [0, 1, 2], "arms": arms, "points": points}
+    points = [
+        point("random", 0, 0.5, 0.6),
+        point("random", 1, 0.6, 0.8),
+        point("random", 2, 0.4, 0.7),
+        point("cod", 0, 0.5, 0.8),
+        point("cod", 2, 0.4, 0.8),
+    ]
+    return {
+        "study": "small",
+        "title": "A small study",
+        "reference": "random",
+        "seeds": [0, 1, 2],
+        "arms": arms,
+        "points": points,
+    }
 
 
 def test_an_interval_is_the_t_interval_of_scipy() -> None:

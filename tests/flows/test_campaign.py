@@ -52,7 +52,9 @@ def test_another_strategy_reruns_the_score_and_not_the_first_training(project: P
 
 def test_adding_a_cycle_reruns_nothing_of_the_old_ones_but_the_report(project: Project) -> None:
     text = (project.root / "params.yaml").read_text()
-    longer = text.replace("queries:\n  c1:\n    prev: init", "  c3:\n    prev: c2\nqueries:\n  c1:\n    prev: init\n  c2:\n    prev: c1")
+    longer = text.replace(
+        "queries:\n  c1:\n    prev: init", "  c3:\n    prev: c2\nqueries:\n  c1:\n    prev: init\n  c2:\n    prev: c1"
+    )
     assert longer != text
     (project.root / "params.yaml").write_text(longer)
     new = {"score@c2", "select@c2", "annotate@c2", "merge@c2", "diagnose@c2", "train@c3", "evaluate@c3", "report"}

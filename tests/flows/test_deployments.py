@@ -43,7 +43,11 @@ def served_alone(alone: Project) -> Iterator[Project]:
 
 
 def asked(project: Project, path: str, body: dict[str, Any]) -> Any:
-    request = urllib.request.Request(f"{project.environment['PREFECT_API_URL']}/{path}", json.dumps(body).encode(), {"content-type": "application/json"})
+    request = urllib.request.Request(
+        f"{project.environment['PREFECT_API_URL']}/{path}",
+        json.dumps(body).encode(),
+        {"content-type": "application/json"},
+    )
     with urllib.request.urlopen(request, timeout=20) as reply:
         return json.load(reply)
 
@@ -60,14 +64,18 @@ def started(project: Project, *words: str) -> str:
     return found[1]
 
 
-def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_bytes(served_alone: Project, finished: Project) -> None:
+def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_bytes(
+    served_alone: Project, finished: Project
+) -> None:
     run = started(served_alone, "campaign/local")
     deadline = time.monotonic() + 120
     while not any("stages.train" in command for command in survivors(served_alone.root)):
         assert time.monotonic() < deadline, state(served_alone, run)
         time.sleep(0.1)
     served_alone.must("prefect", "flow-run", "cancel", run)
-    while state(served_alone, run)["type"] != "CANCELLED" or any("stages." in command for command in survivors(served_alone.root)):
+    while state(served_alone, run)["type"] != "CANCELLED" or any(
+        "stages." in command for command in survivors(served_alone.root)
+    ):
         assert time.monotonic() < deadline, (state(served_alone, run), survivors(served_alone.root))
         time.sleep(0.2)
 
@@ -75,7 +83,10 @@ def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_byt
     assert again.returncode == 0, again.stdout
     assert served_alone.lock == finished.lock
 
-    keys = {artifact["key"]: artifact["type"] for artifact in asked(served_alone, "artifacts/filter", {"sort": "CREATED_DESC"})}
+    keys = {
+        artifact["key"]: artifact["type"]
+        for artifact in asked(served_alone, "artifacts/filter", {"sort": "CREATED_DESC"})
+    }
     assert keys["learning-curve"] == "table"
     assert keys["query-c1"] == "image"
     assert keys["train-c1"] == "progress"
@@ -104,7 +115,9 @@ def test_a_worker_of_a_process_pool_runs_what_prefect_yaml_deploys(project: Proj
     project.must("prefect", "--no-prompt", "deploy", "--all")
     worker = project.start("prefect", "worker", "start", "--pool", "local")
     try:
-        done = project.run("prefect", "deployment", "run", "campaign/local", "-p", 'overrides={"report.gallery": 4}', "--watch")
+        done = project.run(
+            "prefect", "deployment", "run", "campaign/local", "-p", 'overrides={"report.gallery": 4}', "--watch"
+        )
         assert done.returncode == 0, done.stdout + project.said
     finally:
         worker.terminate()

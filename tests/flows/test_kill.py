@@ -67,7 +67,9 @@ def start_over(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_campaign_killed_twenty_times_ends_with_the_same_bytes(alone: Project, finished: Project, warm: dict[str, str]) -> None:
+def test_a_campaign_killed_twenty_times_ends_with_the_same_bytes(
+    alone: Project, finished: Project, warm: dict[str, str]
+) -> None:
     check(alone, finished, 20, warm)
 
 

@@ -66,7 +66,9 @@ def test_the_best_model_is_loaded_as_the_readme_says(finished: Project) -> None:
 
 
 def test_a_campaign_with_other_parameters_can_be_run_compared_and_pushed(untouched: Project) -> None:
-    assert "Learning curve" in typed(untouched, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1")
+    assert "Learning curve" in typed(
+        untouched, "codline run --strategy entropy --seed 1 -S train.epochs=10", "--cycles", "1"
+    )
     assert re.search(r"train\.epochs +2 +10", typed(untouched, "dvc params diff"))
     assert "Ran experiment" in typed(untouched, "dvc exp run -S train.epochs=30", "train@c1")
     assert params.load(untouched.root / "params.yaml")["train"]["epochs"] == 30
@@ -94,7 +96,9 @@ def test_the_pages_are_shown_until_they_are_stopped(project: Project) -> None:
         prefect = project.environment["PREFECT_API_URL"].removesuffix("/api")
         assert "Prefect" in page(prefect)
         for address in (f"http://127.0.0.1:{port}", prefect):
-            assert page(address.replace("127.0.0.1", "127.0.0.2")) == ""  # a server that listened everywhere would answer there too
+            assert (
+                page(address.replace("127.0.0.1", "127.0.0.2")) == ""
+            )  # a server that listened everywhere would answer there too
     assert process.returncode == 0
     assert page(f"http://127.0.0.1:{port}") == ""
 
@@ -111,7 +115,9 @@ def test_the_flows_that_are_served_can_be_run_by_name(project: Project) -> None:
         typed(project, "prefect deployment run campaign/local --watch")
         assert all(path.exists() for path in metrics)
         metrics[1].unlink()
-        typed(project, "prefect deployment run cycle/local -p cycle=c3 --watch".replace("c3", "c2"))  # the small campaign ends with c2
+        typed(
+            project, "prefect deployment run cycle/local -p cycle=c3 --watch".replace("c3", "c2")
+        )  # the small campaign ends with c2
         assert metrics[1].exists()
     assert project.lock == before
 
@@ -123,7 +129,13 @@ def test_a_strategy_and_images_of_one_s_own_are_added_as_the_readme_says(untouch
     paint(untouched.root / "mine.npz")
     assert "gini" in typed(untouched, "codline strategies")
     assert re.search(
-        r"\d+ passed", typed(untouched, "python -m pytest tests/contracts/test_every_strategy.py tests/contracts/test_every_dataset.py", "-k", "gini or mine")
+        r"\d+ passed",
+        typed(
+            untouched,
+            "python -m pytest tests/contracts/test_every_strategy.py tests/contracts/test_every_dataset.py",
+            "-k",
+            "gini or mine",
+        ),
     )
     assert "Learning curve" in typed(untouched, "codline run --strategy gini", "-S", "prepare.dataset.name=mine")
     assert "Everything is up to date." in typed(untouched, "codline run -S prepare.dataset.name=mine")
@@ -138,10 +150,15 @@ def test_images_in_parquet_files_need_no_code(untouched: Project) -> None:
         files = [io.BytesIO() for _ in raw.labels[rows]]
         for file, image in zip(files, raw.images[rows], strict=True):
             Image.fromarray(image[0]).save(file, "png")
-        table = pa.table({"image": [file.getvalue() for file in files], "label": [f"digit {label}" for label in raw.labels[rows]]})
+        table = pa.table(
+            {"image": [file.getvalue() for file in files], "label": [f"digit {label}" for label in raw.labels[rows]]}
+        )
         pq.write_table(table, untouched.root / f"{name}.parquet")
     assert "Learning curve" in typed(
-        untouched, "codline run -S 'prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}'", "--cycles", "1"
+        untouched,
+        "codline run -S 'prepare.dataset={name: parquet, train: [train.parquet], test: [test.parquet]}'",
+        "--cycles",
+        "1",
     )
     assert '"digit 7"' in (untouched.root / "data/dataset.json").read_text()
 
@@ -150,7 +167,9 @@ def test_photographs_in_a_folder_per_class_come_to_a_report(untouched: Project) 
     rng = np.random.default_rng(0)
     for row in range(40):
         photograph(untouched.root / "photos" / ("cat", "dog")[row % 2] / f"{row:02}.jpg", rng)
-    assert "Learning curve" in typed(untouched, "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}'", "--cycles", "1")
+    assert "Learning curve" in typed(
+        untouched, "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}'", "--cycles", "1"
+    )
     assert '"dog"' in (untouched.root / "data/dataset.json").read_text()
     assert (untouched.root / "report/index.html").exists()
 
@@ -207,7 +226,11 @@ def paint(file: Path) -> None:
     """Forty images of noise in which every brightness is as frequent: their mean and deviation are known."""
     rng = np.random.default_rng(0)
     ramp = np.arange(32 * 32, dtype=np.uint16).astype(np.uint8)
-    np.savez(file, images=np.stack([rng.permutation(ramp).reshape(32, 32) for _ in range(120)]).reshape(40, 3, 32, 32), labels=np.arange(40) % 2)
+    np.savez(
+        file,
+        images=np.stack([rng.permutation(ramp).reshape(32, 32) for _ in range(120)]).reshape(40, 3, 32, 32),
+        labels=np.arange(40) % 2,
+    )
 
 
 def photograph(file: Path, rng: np.random.Generator) -> None:

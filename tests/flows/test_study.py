@@ -48,7 +48,11 @@ def test_points_are_arms_times_seeds_with_their_params_complete(here: Path) -> N
     found = points(TINY)
     assert [point.name for point in found] == ["random-s0", "entropy-s0", "random-s1", "entropy-s1"]
     raw = study_grid.YAML(typ="safe").load(found[3].params)
-    assert (raw["seed"], raw["score"]["strategy"], raw["train"]["objective"]) == (1, {"name": "entropy"}, {"name": "none"})
+    assert (raw["seed"], raw["score"]["strategy"], raw["train"]["objective"]) == (
+        1,
+        {"name": "entropy"},
+        {"name": "none"},
+    )
     assert (raw["train"]["epochs"], list(raw["cycles"]), list(raw["queries"])) == (1, ["c1", "c2"], ["c1"])
     assert raw["train"]["batch_size"] == 32
 
@@ -56,7 +60,12 @@ def test_points_are_arms_times_seeds_with_their_params_complete(here: Path) -> N
 def test_axes_are_combined_and_arms_are_named_after_their_values(here: Path) -> None:
     axes = "axes: {score.strategy.name: [random, cod], train.objective: [{name: none}, {name: ema, weight: 0.1}], train.epochs: [1]}"
     arms = list(written(f"{{name: x, title: x, seeds: [0], {axes}}}").varied)
-    assert arms == ["random, none, epochs 1", "random, ema weight 0.1, epochs 1", "cod, none, epochs 1", "cod, ema weight 0.1, epochs 1"]
+    assert arms == [
+        "random, none, epochs 1",
+        "random, ema weight 0.1, epochs 1",
+        "cod, none, epochs 1",
+        "cod, ema weight 0.1, epochs 1",
+    ]
 
 
 def test_another_plug_in_takes_the_parameters_of_the_old_one_away(here: Path) -> None:
@@ -73,7 +82,8 @@ def test_points_share_what_no_query_has_touched_yet(here: Path) -> None:
     assert random == entropy
     assert random["prepare"] != other_seed["prepare"]
     objectives = [
-        study_grid.shared(point, stages) for point in points(TINY.replace("score.strategy.name: [random, entropy]", "train.objective.name: [none, ema]"))
+        study_grid.shared(point, stages)
+        for point in points(TINY.replace("score.strategy.name: [random, entropy]", "train.objective.name: [none, ema]"))
     ]
     assert objectives[0]["prepare"] == objectives[1]["prepare"]
     assert objectives[0]["train@c1"] != objectives[1]["train@c1"]
@@ -86,10 +96,18 @@ def test_points_share_what_no_query_has_touched_yet(here: Path) -> None:
         ("cycles: 2", "cycels: 2", "studies/tiny.yaml: cycels: unknown key; did you mean cycles?"),
         ("seeds: [0, 1]", "seeds: [0, 0]", "studies/tiny.yaml: seeds: found 0 twice"),
         ("seeds: [0, 1]", "seeds: []", "studies/tiny.yaml: seeds: found"),
-        ("seeds: [0, 1]", "seeds: [0]\narms: {a: {}}", "studies/tiny.yaml: found both axes and arms, expected one of them"),
+        (
+            "seeds: [0, 1]",
+            "seeds: [0]\narms: {a: {}}",
+            "studies/tiny.yaml: found both axes and arms, expected one of them",
+        ),
         ("axes: {score.strategy.name: [random, entropy]}", "", "studies/tiny.yaml: found neither axes nor arms"),
         ("title: Two", "reference: cod\ntitle: Two", "studies/tiny.yaml: reference: found 'cod'"),
-        ("score.strategy.name", "scroe.strategy.name", "scroe.strategy.name: params.yaml has no 'scroe'; did you mean score"),
+        (
+            "score.strategy.name",
+            "scroe.strategy.name",
+            "scroe.strategy.name: params.yaml has no 'scroe'; did you mean score",
+        ),
         ("name: tiny", "name: ../tiny", "studies/tiny.yaml: name: found '../tiny'"),
     ],
 )
@@ -123,7 +141,12 @@ def test_files_of_a_dataset_are_named_in_full(here: Path) -> None:
 def test_a_study_like_another_has_its_base_and_seeds(here: Path) -> None:
     written(TINY)
     other = written("{name: other, title: o, like: tiny, base: {train.epochs: 7}, arms: {a: {}}}", "other")
-    assert (other.base["train.epochs"], other.base["train.objective"], other.cycles, other.seeds) == (7, {"name": "none"}, 2, [0, 1])
+    assert (other.base["train.epochs"], other.base["train.objective"], other.cycles, other.seeds) == (
+        7,
+        {"name": "none"},
+        2,
+        [0, 1],
+    )
     assert list(other.varied) == ["a"]
 
 
@@ -133,13 +156,23 @@ def test_every_study_that_comes_with_codline_can_be_laid_out(path: Path, monkeyp
     found = study_grid.read(path)
     assert found.name == path.stem
     laid_out = study_grid.points(found, PARAMS, {})
-    assert len({point.name for point in laid_out}) == len({point.params for point in laid_out}) == len(found.varied) * len(found.seeds)
+    assert (
+        len({point.name for point in laid_out})
+        == len({point.params for point in laid_out})
+        == len(found.varied) * len(found.seeds)
+    )
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "studies").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_arm_of_every_study_is_accepted_by_the_stages(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_arm_of_every_study_is_accepted_by_the_stages(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(REPOSITORY)
-    files = {"prepare.dataset.train": ["a.parquet"], "prepare.dataset.test": ["b.parquet"]} if "parquet" in str(study_grid.read(path).base) else {}
+    files = (
+        {"prepare.dataset.train": ["a.parquet"], "prepare.dataset.test": ["b.parquet"]}
+        if "parquet" in str(study_grid.read(path).base)
+        else {}
+    )
     for point in {point.arm: point for point in study_grid.points(study_grid.read(path), PARAMS, files)}.values():
         (tmp_path / "params.yaml").write_text(point.params)
         check(tmp_path / "params.yaml")
@@ -165,7 +198,10 @@ def test_uncommitted_code_is_refused_before_anything_runs(asked: Project) -> Non
     edited(asked.root / "codline/metrics.py")
     done = asked.run("codline", "study", "tiny")
     assert done.returncode == UserError.exit_code
-    assert done.stderr == "codline: codline/metrics.py: not committed as it is; a study runs committed code, so commit or stash it first\n"
+    assert (
+        done.stderr
+        == "codline: codline/metrics.py: not committed as it is; a study runs committed code, so commit or stash it first\n"
+    )
     assert not (asked.root / ".codline/studies/tiny").exists()
 
 
@@ -173,11 +209,16 @@ def test_an_arm_with_a_wrong_value_is_named_before_anything_runs(asked: Project)
     (asked.root / "studies/tiny.yaml").write_text(TINY.replace("entropy", "entropie"))
     done = asked.run("codline", "study", "tiny")
     assert done.returncode == UserError.exit_code
-    assert done.stderr == "codline: study tiny: arm entropie: params.yaml: score.strategy.name: unknown strategy 'entropie'; did you mean entropy?\n"
+    assert (
+        done.stderr
+        == "codline: study tiny: arm entropie: params.yaml: score.strategy.name: unknown strategy 'entropie'; did you mean entropy?\n"
+    )
     assert list((asked.root / ".codline/studies/tiny").iterdir()) == [asked.root / ".codline/studies/tiny/checked"]
 
 
-def test_a_worktree_that_moves_to_another_commit_keeps_its_dvc_lock(asked: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worktree_that_moves_to_another_commit_keeps_its_dvc_lock(
+    asked: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(asked.root)
     tree = asked.root / ".codline/studies/tiny/a-s0"
     worktrees.made(tree, worktrees.head(), "seed: 1\n", asked.root / "cache")
@@ -215,10 +256,15 @@ def folder(project: Project) -> Path:
 @pytest.mark.timeout(600)
 def test_a_study_has_every_point_in_its_results(studied: Project) -> None:
     results = read_json(folder(studied) / "results.json")
-    assert [(arm["arm"], arm["n"], arm["area"]["n"]) for arm in results["arms"]] == [("random", 2, 2), ("entropy", 2, 2)]
+    assert [(arm["arm"], arm["n"], arm["area"]["n"]) for arm in results["arms"]] == [
+        ("random", 2, 2),
+        ("entropy", 2, 2),
+    ]
     assert results["arms"][1]["difference"]["final"]["n"] == 2
     assert results["commit"] == studied.must("git", "rev-parse", "HEAD").strip()
-    assert {(point["arm"], point["seed"], len(point["curve"])) for point in results["points"]} == {(a, s, 2) for a in ("random", "entropy") for s in (0, 1)}
+    assert {(point["arm"], point["seed"], len(point["curve"])) for point in results["points"]} == {
+        (a, s, 2) for a in ("random", "entropy") for s in (0, 1)
+    }
     assert len((folder(studied) / "results.csv").read_text().splitlines()) == 9
     assert (folder(studied) / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "random (n = 2)" in (folder(studied) / "figure.svg").read_text()
@@ -236,7 +282,10 @@ def test_what_arms_share_is_computed_once(studied: Project) -> None:
 @pytest.mark.timeout(600)
 def test_a_finished_study_runs_nothing_again(studied: Project) -> None:
     def touched() -> dict[str, int]:
-        return {path.name: path.stat().st_mtime_ns for path in [*folder(studied).glob("*.log"), *folder(studied).glob("*-s?.json")]}
+        return {
+            path.name: path.stat().st_mtime_ns
+            for path in [*folder(studied).glob("*.log"), *folder(studied).glob("*-s?.json")]
+        }
 
     before = touched()
     assert len(before) == 8
@@ -250,7 +299,12 @@ def test_a_finished_study_runs_nothing_again(studied: Project) -> None:
 def test_points_are_runs_in_the_project_s_own_mlflow(studied: Project) -> None:
     with sqlite3.connect(studied.root / "mlflow.db") as database:
         tagged = "select t.value, s.value from tags t join tags s using (run_uuid) where t.key = 'codline.study.tiny' and s.key = 'codline.seed'"
-        assert sorted(database.execute(tagged)) == [("entropy", "0"), ("entropy", "1"), ("random", "0"), ("random", "1")]
+        assert sorted(database.execute(tagged)) == [
+            ("entropy", "0"),
+            ("entropy", "1"),
+            ("random", "0"),
+            ("random", "1"),
+        ]
         assert {row[0] for row in database.execute("select distinct status from runs")} == {"FINISHED"}
     assert (studied.root / "mlartifacts").exists()
     assert not list(folder(studied).glob("*/mlartifacts"))
@@ -283,8 +337,12 @@ def test_a_killed_study_leaves_no_process_and_goes_on_to_the_same_results(asked:
 
     asked.must("codline", "study", "tiny", "--jobs", "1")
     assert (trees[0] / ".codline/seconds/train@c1.json").stat().st_mtime_ns == trained
-    whole = {(point["arm"], point["seed"]): point["curve"] for point in read_json(folder(studied) / "results.json")["points"]}
-    mine = {(point["arm"], point["seed"]): point["curve"] for point in read_json(folder(asked) / "results.json")["points"]}
+    whole = {
+        (point["arm"], point["seed"]): point["curve"] for point in read_json(folder(studied) / "results.json")["points"]
+    }
+    mine = {
+        (point["arm"], point["seed"]): point["curve"] for point in read_json(folder(asked) / "results.json")["points"]
+    }
     assert mine == {key: curve for key, curve in whole.items() if key[1] == 0}
 
 
@@ -292,7 +350,11 @@ def test_a_killed_study_leaves_no_process_and_goes_on_to_the_same_results(asked:
 @pytest.mark.timeout(600)
 def test_a_point_that_fails_does_not_stop_the_others(asked: Project) -> None:
     arms = "arms: {bad: {train.learning_rate: 1.0e+30}, good: {}}"
-    text = TINY.replace("axes: {score.strategy.name: [random, entropy]}", arms).replace("cycles: 2", "cycles: 1").replace("[0, 1]", "[0]")
+    text = (
+        TINY.replace("axes: {score.strategy.name: [random, entropy]}", arms)
+        .replace("cycles: 2", "cycles: 1")
+        .replace("[0, 1]", "[0]")
+    )
     (asked.root / "studies/tiny.yaml").write_text(text)
     done = asked.run("codline", "study", "tiny", "--jobs", "1")
     assert done.returncode == TrainingError.exit_code, done.stderr

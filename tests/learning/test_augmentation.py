@@ -52,7 +52,9 @@ def test_cropping_a_batch_is_cropping_each_image(images: Tensor, border: int, se
 @given(batches, seeds)
 def test_both_together_flip_first_and_crop_then(images: Tensor, seed: int) -> None:
     ours, theirs = random(seed), random(seed)
-    assert torch.equal(Augment(crop=1, flip=True)(images, ours), cropped_by_hand(mirrored_by_hand(images, theirs), 1, theirs))
+    assert torch.equal(
+        Augment(crop=1, flip=True)(images, ours), cropped_by_hand(mirrored_by_hand(images, theirs), 1, theirs)
+    )
 
 
 def test_bytes_stay_bytes() -> None:

@@ -80,14 +80,19 @@ def test_numbers_are_short_where_that_is_asked_for_and_the_cpu_has_units_for_the
 
 def test_a_gpu_is_asked_whether_it_has_units_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: asked.append(including_emulation) or True)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: asked.append(including_emulation) or True
+    )
     assert compute.chosen(Compute(device="cuda", precision="auto"), torch.device("cuda"))
     assert asked == [False]
     assert not compute.chosen(Compute(device="mps", precision="auto"), torch.device("mps"))
 
 
 def test_short_numbers_are_refused_where_they_would_take_many_times_as_long() -> None:
-    with pytest.raises(UserError, match=r"compute\.precision: found 'bfloat16', but this cpu has no units for it with compute\.instructions 'avx2'; expected"):
+    with pytest.raises(
+        UserError,
+        match=r"compute\.precision: found 'bfloat16', but this cpu has no units for it with compute\.instructions 'avx2'; expected",
+    ):
         compute.configure(Compute(device="cpu", precision="bfloat16"))
 
 
@@ -104,19 +109,35 @@ def test_with_short_numbers_products_are_rounded_and_what_is_handed_out_is_not_s
     (rounded,) = passes(network, pixels, seen)
     compute.CHOSEN["bfloat16"] = False
     (exact,) = passes(network, pixels, seen)
-    for short_one, long_one in ((rounded.logits[0], exact.logits[0]), (rounded.features, exact.features), (rounded.samples[0], exact.samples[0])):
+    for short_one, long_one in (
+        (rounded.logits[0], exact.logits[0]),
+        (rounded.features, exact.features),
+        (rounded.samples[0], exact.samples[0]),
+    ):
         assert short_one.dtype == long_one.dtype == np.float32
         assert (short_one != long_one).any()
         assert np.abs(short_one - long_one).max() < 0.02 * np.abs(long_one).max()
     assert not torch.is_autocast_enabled("cpu")
 
 
-@pytest.mark.parametrize("objective", [Nothing(), Ema(), Ema(heads=2), Cyclic(), Ll4al()], ids=lambda one: f"{one.name}-{getattr(one, 'heads', '')}")
+@pytest.mark.parametrize(
+    "objective",
+    [Nothing(), Ema(), Ema(heads=2), Cyclic(), Ll4al()],
+    ids=lambda one: f"{one.name}-{getattr(one, 'heads', '')}",
+)
 def test_training_with_short_numbers_learns_and_keeps_long_weights(short: None, objective: Objective) -> None:
     network, before = SmallCnn(width=4).drawn(2, (1, 8, 8), 0), SmallCnn(width=4).drawn(2, (1, 8, 8), 1)
     dark = np.arange(32) % 2 == 0
-    pixels = np.where(dark[:, None, None, None], 40, 200).astype(np.uint8) + np.random.default_rng(0).integers(0, 40, (32, 1, 8, 8), np.uint8)
-    examples = Examples(pixels.__getitem__, np.arange(16), dark[:16].astype(np.int32), np.arange(16, 32), inference.Normalize([0.5], [0.25], CPU))
+    pixels = np.where(dark[:, None, None, None], 40, 200).astype(np.uint8) + np.random.default_rng(0).integers(
+        0, 40, (32, 1, 8, 8), np.uint8
+    )
+    examples = Examples(
+        pixels.__getitem__,
+        np.arange(16),
+        dark[:16].astype(np.int32),
+        np.arange(16, 32),
+        inference.Normalize([0.5], [0.25], CPU),
+    )
     recipe = Recipe(
         epochs=8,
         batch_size=8,
@@ -129,7 +150,9 @@ def test_training_with_short_numbers_learns_and_keeps_long_weights(short: None, 
         augment=Augment(),
         objective=objective,
     )
-    progress = fit(network, examples, recipe, seed=0, resume=None, on_epoch=lambda _: None, beside=Beside(previous=before))
+    progress = fit(
+        network, examples, recipe, seed=0, resume=None, on_epoch=lambda _: None, beside=Beside(previous=before)
+    )
     assert progress.curve[-1]["accuracy"] == 1
     assert {value.dtype for value in progress.tensors.values() if value.is_floating_point()} == {torch.float32}
 

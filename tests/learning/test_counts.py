@@ -50,7 +50,14 @@ def waiting(workspace: Workspace) -> int:
 
 @pytest.mark.parametrize(
     ("name", "besides"),
-    [("cod", 0), ("random", 0), ("entropy", 0), ("margin", 0), ("mc_dropout", 1), ("bald", 1)],  # one image, to see how many features there are
+    [
+        ("cod", 0),
+        ("random", 0),
+        ("entropy", 0),
+        ("margin", 0),
+        ("mc_dropout", 1),
+        ("bald", 1),
+    ],  # one image, to see how many features there are
 )
 def test_scoring_takes_every_image_through_one_network_once(workspace: Workspace, name: str, besides: int) -> None:
     workspace.change(**{"score.strategy": {"name": name}, "score.batch_size": 64})
@@ -74,17 +81,23 @@ def test_choosing_whole_queries_takes_labeled_images_through_the_network_besides
     assert sorted(seen.values()) == [eights(waiting(workspace)) + eights(known)]
 
 
-def test_scoring_reads_every_image_and_every_kept_output_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scoring_reads_every_image_and_every_kept_output_once(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: Counter[str] = Counter()
     take = Arrays.take
-    monkeypatch.setattr(Arrays, "take", lambda self, ids: (taken := take(self, ids), read.update({self.path.name: taken.nbytes}))[0])
+    monkeypatch.setattr(
+        Arrays, "take", lambda self, ids: (taken := take(self, ids), read.update({self.path.name: taken.nbytes}))[0]
+    )
     workspace.run("score", "c2")
     count = waiting(workspace)
     assert read == {"images.arrow": count * 64, "outputs.parquet": count * 10 * 4}
 
 
 @pytest.mark.parametrize(("objective", "factor"), [("none", 1), ("ema", 3)])
-def test_training_takes_a_batch_through_the_network_once_and_through_the_average_once(objective: str, factor: int) -> None:
+def test_training_takes_a_batch_through_the_network_once_and_through_the_average_once(
+    objective: str, factor: int
+) -> None:
     """With the unsupervised loss: labelled images, as many unlabelled ones, and these through the average too."""
     with forwarded() as seen:
         net, some = network(), examples()
@@ -115,7 +128,9 @@ def test_a_pass_holds_a_batch_and_not_the_pool(tmp_path: Path) -> None:
     assert peak(lambda: seen(count)) < 1.2 * peak(lambda: seen(400))
 
 
-def test_scoring_waits_for_the_disk_once_a_file_and_not_once_a_batch(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scoring_waits_for_the_disk_once_a_file_and_not_once_a_batch(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waited, fsync = list[int](), os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (waited.append(file), fsync(file))[1])
     workspace.change(**{"score.batch_size": 8})
@@ -125,7 +140,9 @@ def test_scoring_waits_for_the_disk_once_a_file_and_not_once_a_batch(workspace: 
 
 
 @pytest.mark.parametrize(("picker", "passes"), [("top", 1), ("softmax", 1), ("class_balanced", 1), ("power", 2)])
-def test_scores_are_read_once_unless_the_lowest_is_needed_first(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, picker: str, passes: int) -> None:
+def test_scores_are_read_once_unless_the_lowest_is_needed_first(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, picker: str, passes: int
+) -> None:
     workspace.change(**{"select.pick": {"name": picker}})
     read, stretches = list[Path](), tables.stretches
     monkeypatch.setattr(tables, "stretches", lambda path, schema: (read.append(path), stretches(path, schema))[1])

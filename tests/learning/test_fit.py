@@ -23,7 +23,11 @@ from codline.objectives.base import Beside
 from tests.workspace import Workspace
 
 EPOCHS = 5
-OBJECTIVES: dict[str, dict[str, Any]] = {"none": {"name": "none"}, "ema": {"name": "ema", "weight": 0.5, "decay": 0.9}, "ll4al": {"name": "ll4al", "width": 4}}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "none": {"name": "none"},
+    "ema": {"name": "ema", "weight": 0.5, "decay": 0.9},
+    "ll4al": {"name": "ll4al", "width": 4},
+}
 SOME = Progress(3, {"network.weight": torch.ones(100)}, [{"epoch": 3}])
 each_objective = pytest.mark.parametrize("objective", OBJECTIVES)
 
@@ -55,10 +59,14 @@ def network() -> Network:
 def examples() -> Examples:
     pixels = np.random.default_rng(0).integers(0, 256, (60, 1, 6, 6), np.uint8)
     labels = np.random.default_rng(1).integers(0, 3, 25, np.int32)
-    return Examples(pixels.__getitem__, np.arange(25), labels, np.arange(25, 60), Normalize([0.5], [0.3], torch.device("cpu")))
+    return Examples(
+        pixels.__getitem__, np.arange(25), labels, np.arange(25, 60), Normalize([0.5], [0.3], torch.device("cpu"))
+    )
 
 
-def trained(how: Recipe, resume: Progress | None = None, on_epoch: Callable[[Progress], None] = lambda _: None) -> tuple[bytes, Progress]:
+def trained(
+    how: Recipe, resume: Progress | None = None, on_epoch: Callable[[Progress], None] = lambda _: None
+) -> tuple[bytes, Progress]:
     """Every weight as bytes, and the progress at the end."""
     net = network()
     done = fit(net, examples(), how, seed=7, resume=resume, on_epoch=on_epoch)
@@ -159,7 +167,9 @@ def test_labelled_images_alone_are_enough() -> None:
     assert fit(net, alone, recipe("ema"), seed=7, resume=None, on_epoch=lambda _: None).epoch == EPOCHS
 
 
-def test_a_loss_that_is_not_a_number_stops_training_and_keeps_the_last_good_checkpoint(checkpoint: Callable[..., Checkpoint]) -> None:
+def test_a_loss_that_is_not_a_number_stops_training_and_keeps_the_last_good_checkpoint(
+    checkpoint: Callable[..., Checkpoint],
+) -> None:
     saved = checkpoint(params="diverging")
     how = recipe("none", epochs=40, learning_rate=1e7, weight_decay=1.0, batch_size=25)
     with pytest.raises(TrainingError) as stopped:
@@ -180,8 +190,12 @@ def test_weights_that_break_in_the_last_step_are_not_kept_either(checkpoint: Cal
     assert saved.read() is None
 
 
-@pytest.mark.parametrize("change", [{"params": {"epochs": 6}}, {"seed": 1}, {"cycle": "c2"}, {"compute": {"threads": 2}}])
-def test_a_checkpoint_of_other_settings_is_never_resumed(checkpoint: Callable[..., Checkpoint], change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change", [{"params": {"epochs": 6}}, {"seed": 1}, {"cycle": "c2"}, {"compute": {"threads": 2}}]
+)
+def test_a_checkpoint_of_other_settings_is_never_resumed(
+    checkpoint: Callable[..., Checkpoint], change: dict[str, Any]
+) -> None:
     settings = {"params": {"epochs": 5}, "seed": 0, "cycle": "c1", "compute": {"threads": 1}}
     checkpoint(**settings).write(SOME)
     assert checkpoint(**settings).read() is not None
@@ -201,7 +215,9 @@ def test_a_broken_checkpoint_is_as_good_as_none(checkpoint: Callable[..., Checkp
     assert saved.read() is None
 
 
-def test_only_the_checkpoints_of_the_last_trainings_are_kept(checkpoint: Callable[..., Checkpoint], tmp_path: Path) -> None:
+def test_only_the_checkpoints_of_the_last_trainings_are_kept(
+    checkpoint: Callable[..., Checkpoint], tmp_path: Path
+) -> None:
     for seed in range(6):
         checkpoint(seed=seed).write(SOME)
     assert len(list((tmp_path / "scratch" / "checkpoints").iterdir())) == 3
@@ -263,7 +279,11 @@ def test_snapshots_are_the_same_after_a_kill_and_change_nothing_else() -> None:
         again, resumed = trained(how, resume=kept)
         assert again == whole
         assert resumed.tensors.keys() == done.tensors.keys()
-        assert all(torch.equal(value, done.tensors[key]) for key, value in resumed.tensors.items() if key.startswith("snapshot."))
+        assert all(
+            torch.equal(value, done.tensors[key])
+            for key, value in resumed.tensors.items()
+            if key.startswith("snapshot.")
+        )
 
 
 def test_an_epoch_is_handed_the_tensors_that_are_trained_and_no_copies() -> None:
@@ -278,7 +298,9 @@ def test_an_epoch_is_handed_the_tensors_that_are_trained_and_no_copies() -> None
 
 
 def test_a_snapshot_before_the_beginning_is_refused() -> None:
-    with pytest.raises(UserError, match=r"train\.snapshots: found 16 steps before the end, but training takes only 15 steps"):
+    with pytest.raises(
+        UserError, match=r"train\.snapshots: found 16 steps before the end, but training takes only 15 steps"
+    ):
         trained(recipe(snapshots=[16]))
 
 
@@ -319,7 +341,9 @@ def test_one_pass_for_both_is_the_same_arithmetic_where_nothing_is_normalised_ov
 
 
 @pytest.mark.parametrize(("persists", "steps"), [(True, 2), (False, 1)])
-def test_the_average_goes_on_from_cycle_to_cycle_where_it_persists(workspace: Workspace, persists: bool, steps: int) -> None:
+def test_the_average_goes_on_from_cycle_to_cycle_where_it_persists(
+    workspace: Workspace, persists: bool, steps: int
+) -> None:
     workspace.change(**{"train.objective": {"name": "ema", "persists": persists}, "train.batch_size": 1000})
     for cycle in ("c1", "c2"):
         workspace.run("train", cycle)
@@ -332,13 +356,18 @@ def test_the_cyclic_objective_trains_from_the_second_cycle_on(workspace: Workspa
     losses = {}
     for cycle in ("c1", "c2"):
         workspace.run("train", cycle)
-        losses[cycle] = tables.read_csv(workspace.path("train", "curve", cycle), tables.TRAINING)["unsupervised_loss"].to_pylist()
+        losses[cycle] = tables.read_csv(workspace.path("train", "curve", cycle), tables.TRAINING)[
+            "unsupervised_loss"
+        ].to_pylist()
     assert set(losses["c1"]) == {0.0}
     assert min(losses["c2"]) > 0
 
 
 def test_two_heads_are_trained_killed_and_resumed_exactly() -> None:
-    how, epochs = recipe(objective={"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}), list[Progress]()
+    how, epochs = (
+        recipe(objective={"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}),
+        list[Progress](),
+    )
     whole, done = trained(how, on_epoch=remembering(epochs))
     again, resumed = trained(how, resume=epochs[1])
     assert again == whole

@@ -27,9 +27,16 @@ def test_no_stretch_has_a_single_row_unless_there_is_but_one(count: int, size: i
 
 def logits_of(workspace: Workspace, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
     facts = dataset_info.opened(workspace.path("train", "dataset", "c1"))
-    network, _ = model_file.load_network(workspace.path("train", "model", "c1"), classes=len(facts.classes), shape=facts.shape)
+    network, _ = model_file.load_network(
+        workspace.path("train", "model", "c1"), classes=len(facts.classes), shape=facts.shape
+    )
     store = image_store.opened(workspace.path("train", "images", "c1"))
-    ids, logits = zip(*inference.logits(network, store.take, store.ids, Normalize(facts.mean, facts.std, torch.device("cpu")), batch_size), strict=True)
+    ids, logits = zip(
+        *inference.logits(
+            network, store.take, store.ids, Normalize(facts.mean, facts.std, torch.device("cpu")), batch_size
+        ),
+        strict=True,
+    )
     return np.concatenate(ids), np.concatenate(logits)
 
 
@@ -45,7 +52,9 @@ def test_outputs_come_from_evaluation_mode_and_carry_no_gradient() -> None:
     network = Network(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4)), nn.Dropout(0.5)).train()
     before = {key: value.clone() for key, value in network.state_dict().items()}
     pixels = np.arange(6 * 4, dtype=np.uint8).reshape(6, 1, 2, 2)
-    ((_, logits),) = inference.logits(network, pixels.__getitem__, np.arange(6), Normalize([0.0], [1.0], torch.device("cpu")), 6)
+    ((_, logits),) = inference.logits(
+        network, pixels.__getitem__, np.arange(6), Normalize([0.0], [1.0], torch.device("cpu")), 6
+    )
     assert logits == pytest.approx(pixels.reshape(6, 4) / 255 / np.sqrt(1 + 1e-5), rel=1e-6)
     assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
 
@@ -58,7 +67,15 @@ def test_nothing_is_taken_before_it_is_needed() -> None:
         taken.extend(ids)
         return np.zeros((len(ids), 1, 2, 2), np.uint8)
 
-    next(inference.logits(Network(nn.Flatten(), nn.Identity()), take, np.arange(1_000_000), Normalize([0.0], [1.0], torch.device("cpu")), 4))
+    next(
+        inference.logits(
+            Network(nn.Flatten(), nn.Identity()),
+            take,
+            np.arange(1_000_000),
+            Normalize([0.0], [1.0], torch.device("cpu")),
+            4,
+        )
+    )
     assert taken == [0, 1, 2, 3]
 
 
@@ -69,7 +86,10 @@ def test_images_are_standardised_channel_by_channel() -> None:
 
 
 def test_features_are_what_the_head_sees_and_of_maps_the_mean_over_their_pixels() -> None:
-    pixels, normalize = np.random.default_rng(0).integers(0, 256, (6, 3, 4, 4), np.uint8), Normalize([0.0] * 3, [1.0] * 3, torch.device("cpu"))
+    pixels, normalize = (
+        np.random.default_rng(0).integers(0, 256, (6, 3, 4, 4), np.uint8),
+        Normalize([0.0] * 3, [1.0] * 3, torch.device("cpu")),
+    )
     flat, dense = Network(nn.Flatten(), nn.Linear(48, 2)), Network(nn.Identity(), nn.Conv2d(3, 2, 1))
     for network, expected in ((flat, pixels.reshape(6, 48) / 255), (dense, pixels.mean((2, 3)) / 255)):
         (one,) = inference.passes([network], pixels.__getitem__, np.arange(6), normalize, 6, Wanted(features=True))
@@ -77,10 +97,18 @@ def test_features_are_what_the_head_sees_and_of_maps_the_mean_over_their_pixels(
 
 
 def test_stochastic_passes_drop_the_same_features_of_every_image_whatever_the_batches() -> None:
-    pixels, normalize = np.random.default_rng(0).integers(0, 256, (6, 1, 2, 2), np.uint8), Normalize([0.0], [1.0], torch.device("cpu"))
+    pixels, normalize = (
+        np.random.default_rng(0).integers(0, 256, (6, 1, 2, 2), np.uint8),
+        Normalize([0.0], [1.0], torch.device("cpu")),
+    )
     network, factors = Network(nn.Flatten(), nn.Linear(4, 3)).eval(), torch.tensor([[0.0, 2, 2, 0], [2, 0, 0, 2]])
     whole, parts = (
-        [list(one.samples) for one in inference.passes([network], pixels.__getitem__, np.arange(6), normalize, size, Wanted(dropouts=factors))]
+        [
+            list(one.samples)
+            for one in inference.passes(
+                [network], pixels.__getitem__, np.arange(6), normalize, size, Wanted(dropouts=factors)
+            )
+        ]
         for size in (6, 2)
     )
     inputs = torch.from_numpy(pixels.reshape(6, 4) / 255).float()
@@ -91,9 +119,13 @@ def test_stochastic_passes_drop_the_same_features_of_every_image_whatever_the_ba
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
-def test_standardised_images_have_the_channels_of_a_pixel_side_by_side_and_the_bytes_stay(channels: int, order: torch.memory_format) -> None:
+def test_standardised_images_have_the_channels_of_a_pixel_side_by_side_and_the_bytes_stay(
+    channels: int, order: torch.memory_format
+) -> None:
     mean, std = [0.49, 0.48, 0.44][:channels], [0.2, 0.21, 0.22][:channels]
-    image_store = torch.randint(0, 256, (5, channels, 6, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)).to(memory_format=order)
+    image_store = torch.randint(
+        0, 256, (5, channels, 6, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    ).to(memory_format=order)
     before = image_store.clone()
     found = Normalize(mean, std, torch.device("cpu"))(image_store)
     scaled = image_store.float() / 255

@@ -51,7 +51,17 @@ def test_a_file_cut_off_is_refused(model: Path) -> None:
             load(model)
 
 
-@pytest.mark.parametrize("meta", [None, {"other": "1"}, {"codline": "not json"}, {"codline": "{}"}, {"codline": "[]"}, {"codline": json.dumps({"model": {}})}])
+@pytest.mark.parametrize(
+    "meta",
+    [
+        None,
+        {"other": "1"},
+        {"codline": "not json"},
+        {"codline": "{}"},
+        {"codline": "[]"},
+        {"codline": json.dumps({"model": {}})},
+    ],
+)
 def test_a_safetensors_file_of_somebody_else_is_refused(tmp_path: Path, meta: dict[str, str] | None) -> None:
     header = json.dumps({} if meta is None else {"__metadata__": meta}).encode()
     path = tmp_path / "other.safetensors"
@@ -72,7 +82,9 @@ class Trap:
         return Path.touch, (Path("sprung"),)  # type: ignore[return-value]
 
 
-def test_a_pickle_in_place_of_a_model_runs_no_code(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pickle_in_place_of_a_model_runs_no_code(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     model.write_bytes(pickle.dumps(Trap()))
     with pytest.raises(DataError):

@@ -32,7 +32,13 @@ from tests.workspace import Workspace, created
 CLASSES = 3
 STREETS = {
     "prepare": {"dataset": {"name": "streets", "count": 60}, "model": {"name": "small_unet", "width": 4}, "start": 0.2},
-    "train": {"epochs": 2, "batch_size": 8, "augment": {"crop": 4, "flip": True}, "objective": {"name": "ema"}, "snapshots": [1]},
+    "train": {
+        "epochs": 2,
+        "batch_size": 8,
+        "augment": {"crop": 4, "flip": True},
+        "objective": {"name": "ema"},
+        "snapshots": [1],
+    },
     "score": {"strategy": {"name": "cod"}, "batch_size": 16},
     "evaluate": {"batch_size": 16, "calibration_bins": 15},
 }
@@ -43,14 +49,20 @@ def made(seed: int, count: int = 2, height: int = 16, width: int = 24) -> tuple[
     """Logits and masks; some pixels have no class."""
     rng = np.random.default_rng(seed)
     painted = rng.integers(0, CLASSES, (count, height, width), np.uint8)
-    return rng.normal(size=(count, CLASSES, height, width)).astype(np.float32) * 3, np.where(rng.random(painted.shape) < 0.1, NOTHING, painted).astype(np.uint8)
+    return rng.normal(size=(count, CLASSES, height, width)).astype(np.float32) * 3, np.where(
+        rng.random(painted.shape) < 0.1, NOTHING, painted
+    ).astype(np.uint8)
 
 
 @given(seeds, st.integers(0, 3), st.booleans(), st.sampled_from([None, 5]))
-def test_a_mask_moves_with_its_image_and_has_no_class_where_nothing_was(seed: int, crop: int, flip: bool, size: int | None) -> None:
+def test_a_mask_moves_with_its_image_and_has_no_class_where_nothing_was(
+    seed: int, crop: int, flip: bool, size: int | None
+) -> None:
     painted = torch.randint(0, 255, (3, 7, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
     pictures = (painted + 1)[:, None]  # a pixel's value tells its class, and black is what comes from outside
-    moved, moved_masks = Augment(crop=crop, flip=flip, size=size).pair(pictures, painted, torch.Generator().manual_seed(seed))
+    moved, moved_masks = Augment(crop=crop, flip=flip, size=size).pair(
+        pictures, painted, torch.Generator().manual_seed(seed)
+    )
     assert torch.equal(moved[:, 0] - 1, moved_masks)
     assert moved_masks.dtype == torch.uint8
     assert crop or not (moved_masks == NOTHING).any()
@@ -88,7 +100,11 @@ def test_masks_without_any_class_teach_nothing() -> None:
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
 def test_recognised_pixels_are_those_where_no_class_has_more_than_the_right_one(order: torch.memory_format) -> None:
-    logits = torch.randn(3, CLASSES, 5, 4, generator=torch.Generator().manual_seed(0)).to(memory_format=order).requires_grad_()
+    logits = (
+        torch.randn(3, CLASSES, 5, 4, generator=torch.Generator().manual_seed(0))
+        .to(memory_format=order)
+        .requires_grad_()
+    )
     painted = torch.randint(0, CLASSES, (3, 5, 4), generator=torch.Generator().manual_seed(1))
     painted[0, :2], painted[2] = NOTHING, NOTHING
     hits = (logits.argmax(1) == painted).flatten(1).sum(1)
@@ -100,7 +116,9 @@ def test_recognised_pixels_are_those_where_no_class_has_more_than_the_right_one(
 @given(seeds)
 def test_losses_of_images_are_means_over_their_pixels(seed: int) -> None:
     logits, painted = made(seed)
-    pixels = functional.cross_entropy(torch.from_numpy(logits).double(), torch.from_numpy(painted).long(), ignore_index=NOTHING, reduction="none")
+    pixels = functional.cross_entropy(
+        torch.from_numpy(logits).double(), torch.from_numpy(painted).long(), ignore_index=NOTHING, reduction="none"
+    )
     expected = [float(image[mask != NOTHING].mean()) for image, mask in zip(pixels.numpy(), painted, strict=True)]
     assert losses(logits, painted).tolist() == pytest.approx(expected)
 
@@ -138,12 +156,17 @@ def test_scores_of_dense_outputs_are_means_over_pixels(seed: int) -> None:
     for strategy in (Entropy(), Margin(), LeastConfidence()):
         by_pixel = np.stack(
             [
-                strategy.scores(Pool(np.arange(2), Outputs(said.logits_NC[:, :, y, x], said.probs_NC[:, :, y, x])), np.random.default_rng(0))
+                strategy.scores(
+                    Pool(np.arange(2), Outputs(said.logits_NC[:, :, y, x], said.probs_NC[:, :, y, x])),
+                    np.random.default_rng(0),
+                )
                 for y in range(16)
                 for x in range(24)
             ]
         )
-        assert strategy.scores(Pool(np.arange(2), said), np.random.default_rng(0)).tolist() == pytest.approx(by_pixel.mean(axis=0).tolist())
+        assert strategy.scores(Pool(np.arange(2), said), np.random.default_rng(0)).tolist() == pytest.approx(
+            by_pixel.mean(axis=0).tolist()
+        )
 
 
 def test_what_is_kept_is_every_eighth_pixel_at_the_middle_of_its_square() -> None:
@@ -171,7 +194,9 @@ def test_what_is_no_mask_is_refused(cell: bytes) -> None:
 
 
 @pytest.mark.parametrize("room", [0, 3, 5, 100])
-def test_masks_that_are_asked_for_again_are_decoded_once_as_far_as_there_is_room(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_masks_that_are_asked_for_again_are_decoded_once_as_far_as_there_is_room(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     painted, decoded = made(0, count=5)[1], list[bytes]()
     one = masks.one
     monkeypatch.setattr(masks, "one", lambda cell: (decoded.append(cell), one(cell))[1])
@@ -190,7 +215,9 @@ def test_class_numbers_are_their_own_targets() -> None:
 def streets(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A whole campaign, report and all. Read only."""
     workspace = created(tmp_path_factory.mktemp("streets"))
-    workspace.change(**{f"{section}.{key}": value for section, values in STREETS.items() for key, value in values.items()})
+    workspace.change(
+        **{f"{section}.{key}": value for section, values in STREETS.items() for key, value in values.items()}
+    )
     with contextlib.chdir(workspace.root):
         for name in workspace.wiring.names():
             stage, _, cycle = name.partition("@")
@@ -216,7 +243,9 @@ def metrics_pixels(streets: Workspace) -> int:
 
 def logits_of(streets: Workspace, cycle: str, ids: np.ndarray) -> np.ndarray:
     facts = dataset_info.opened(streets.path("prepare", "dataset"))
-    network, _ = model_file.load_network(streets.path("train", "model", cycle), classes=len(facts.classes), shape=facts.shape)
+    network, _ = model_file.load_network(
+        streets.path("train", "model", cycle), classes=len(facts.classes), shape=facts.shape
+    )
     normalize = inference.Normalize(facts.mean, facts.std, torch.device("cpu"))
     take = image_store.opened(streets.path("score", "images", cycle)).take
     return np.concatenate([found for _, found in inference.logits(network, take, ids, normalize, 16)])
@@ -232,7 +261,9 @@ def test_scores_are_the_mean_discrepancy_of_the_pixels_kept(streets: Workspace) 
     assert np.ptp(expected) > 0.01
 
 
-def test_recomputed_scores_are_of_every_pixel(streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputed_scores_are_of_every_pixel(
+    streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = streets.copied(tmp_path / "copy")
     monkeypatch.chdir(copy.root)
     copy.change(**{"score.previous": "recomputed"})
@@ -243,7 +274,11 @@ def test_recomputed_scores_are_of_every_pixel(streets: Workspace, tmp_path: Path
     assert scores["score"].to_numpy() == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize("strategy", [{"name": "mc_dropout"}, {"name": "bald"}, {"name": "qbc", "members": [1]}], ids=lambda strategy: strategy["name"])
+@pytest.mark.parametrize(
+    "strategy",
+    [{"name": "mc_dropout"}, {"name": "bald"}, {"name": "qbc", "members": [1]}],
+    ids=lambda strategy: strategy["name"],
+)
 def test_passes_and_committees_score_pixels_however_they_come(
     streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, object]
 ) -> None:
@@ -259,10 +294,20 @@ def test_passes_and_committees_score_pixels_however_they_come(
 
 
 @pytest.mark.parametrize("previous", ["kept", "recomputed"])
-def test_the_true_loss_is_of_the_pixels_that_are_compared(streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str) -> None:
+def test_the_true_loss_is_of_the_pixels_that_are_compared(
+    streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str
+) -> None:
     copy = streets.copied(tmp_path / "copy")
     monkeypatch.chdir(copy.root)
-    copy.change(**{"score.strategy": {"name": "true_loss"}, "score.truth": "oracle", "score.previous": previous, "score.subset": 3, "score.batch_size": 2})
+    copy.change(
+        **{
+            "score.strategy": {"name": "true_loss"},
+            "score.truth": "oracle",
+            "score.previous": previous,
+            "score.subset": 3,
+            "score.batch_size": 2,
+        }
+    )
     copy.run("score", "c1")
     scores = tables.read(copy.path("score", "scores", "c1"), tables.SCORES)
     ids = scores["id"].to_numpy()
@@ -294,28 +339,40 @@ def test_diagnosed_losses_are_those_of_the_pixels_kept(streets: Workspace) -> No
     assert told["squared_gradient_norm"] is None
 
 
-def test_a_model_for_images_is_refused_for_pixels(streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_for_images_is_refused_for_pixels(
+    streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = streets.copied(tmp_path / "copy")
     monkeypatch.chdir(copy.root)
     copy.change(**{"prepare.model": {"name": "small_cnn", "width": 4}})
-    with pytest.raises(UserError, match=r"^params.yaml: prepare.model.name: found 'small_cnn', a model for classification; streets is for segmentation$"):
+    with pytest.raises(
+        UserError,
+        match=r"^params.yaml: prepare.model.name: found 'small_cnn', a model for classification; streets is for segmentation$",
+    ):
         copy.run("prepare")
 
 
-def test_a_mask_with_an_unknown_class_is_not_merged(streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_with_an_unknown_class_is_not_merged(
+    streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = streets.copied(tmp_path / "copy")
     monkeypatch.chdir(copy.root)
     path = copy.path("merge", "annotations", "c1")
     table = tables.read(path, tables.ANNOTATIONS)
     strange = masks.encoded(np.full((64, 96), 77, np.uint8))
-    changed = tables.made([table["id"].to_numpy(), np.array([strange] * len(table), object), table["annotator"].to_pylist()], tables.ANNOTATIONS)
+    changed = tables.made(
+        [table["id"].to_numpy(), np.array([strange] * len(table), object), table["annotator"].to_pylist()],
+        tables.ANNOTATIONS,
+    )
     tables.write(changed, tables.ANNOTATIONS, path)
     with pytest.raises(DataError, match="has label 77, expected 0 to 7"):
         copy.run("merge", "c1")
 
 
 def test_a_guess_covers_an_image_whose_sides_are_no_multiples_of_eight(tmp_path: Path) -> None:
-    facts = dataset_info.Dataset(task="segmentation", classes=["a", "b"], shape=(3, 20, 23), mean=[0.5] * 3, std=[0.5] * 3)
+    facts = dataset_info.Dataset(
+        task="segmentation", classes=["a", "b"], shape=(3, 20, 23), mean=[0.5] * 3, std=[0.5] * 3
+    )
     with_classes = np.arange(2 * 3).reshape(1, 1, 2, 3) % 2 * np.array([0.0, 1.0], np.float16)[None, :, None, None]
     write_outputs(tmp_path / "outputs", facts, with_classes)
     (guess,) = query_images.guessed(np.array([7]), facts, tmp_path / "outputs")

@@ -76,24 +76,33 @@ def test_resnet18_224_is_torchvisions_with_any_number_of_channels() -> None:
 
 
 def test_resnet18_224_starts_from_imagenet_but_for_the_head(imagenet: dict[str, torch.Tensor]) -> None:
-    pretrained, drawn = (spec.initial(10, (3, 224, 224), seed=0) for spec in (ResNet18At224(weights="imagenet"), ResNet18At224()))
+    pretrained, drawn = (
+        spec.initial(10, (3, 224, 224), seed=0) for spec in (ResNet18At224(weights="imagenet"), ResNet18At224())
+    )
     assert all(torch.equal(value, imagenet[key]) for key, value in pretrained.body.state_dict().items())
     assert torch.equal(pretrained.head.weight, drawn.head.weight)
 
 
 def test_the_last_layer_of_resnet18_224_need_not_start_from_imagenet(imagenet: dict[str, torch.Tensor]) -> None:
-    pretrained, drawn = (spec.initial(10, (3, 224, 224), seed=0).body.state_dict() for spec in (ResNet18At224(weights="imagenet", layers=3), ResNet18At224()))
+    pretrained, drawn = (
+        spec.initial(10, (3, 224, 224), seed=0).body.state_dict()
+        for spec in (ResNet18At224(weights="imagenet", layers=3), ResNet18At224())
+    )
     for key, value in pretrained.items():
         assert torch.equal(value, drawn[key] if key.startswith("layer4.") else imagenet[key])
 
 
 def test_a_grey_image_looks_to_resnet18_224_like_the_same_in_colour(imagenet: dict[str, torch.Tensor]) -> None:
-    colour, grey = (ResNet18At224(weights="imagenet").initial(10, (channels, 64, 64), seed=0).eval() for channels in (3, 1))
+    colour, grey = (
+        ResNet18At224(weights="imagenet").initial(10, (channels, 64, 64), seed=0).eval() for channels in (3, 1)
+    )
     images = torch.randn(2, 1, 64, 64)
     assert torch.allclose(grey.body(images), colour.body(images.expand(-1, 3, -1, -1)), atol=1e-4)
 
 
-def test_without_network_resnet18_224_says_which_file_goes_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_network_resnet18_224_says_which_file_goes_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unreachable(*_: object, **__: object) -> None:
         raise URLError("no route to host")
 
@@ -102,7 +111,10 @@ def test_without_network_resnet18_224_says_which_file_goes_where(tmp_path: Path,
     with pytest.raises(DataError) as refused:
         ResNet18At224(weights="imagenet").initial(10, (3, 64, 64), seed=0)
     place, url = tmp_path / "checkpoints" / "resnet18-f37072fd.pth", ResNet18_Weights.IMAGENET1K_V1.url
-    assert str(refused.value) == f"{place}: no weights of ImageNet (<urlopen error no route to host>); get {url} and put it there"
+    assert (
+        str(refused.value)
+        == f"{place}: no weights of ImageNet (<urlopen error no route to host>); get {url} and put it there"
+    )
 
 
 def test_a_broken_file_of_imagenet_s_weights_is_named(imagenet: dict[str, torch.Tensor], tmp_path: Path) -> None:
@@ -111,7 +123,9 @@ def test_a_broken_file_of_imagenet_s_weights_is_named(imagenet: dict[str, torch.
         ResNet18At224(weights="imagenet").initial(10, (3, 64, 64), seed=0)
 
 
-def test_a_model_file_is_read_without_the_weights_that_the_model_once_started_from(imagenet: dict[str, torch.Tensor], tmp_path: Path) -> None:
+def test_a_model_file_is_read_without_the_weights_that_the_model_once_started_from(
+    imagenet: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
     spec = ResNet18At224(weights="imagenet")
     network = spec.initial(4, (3, 32, 32), seed=0)
     model_file.save_network(tmp_path / "model", network, model_file.Card(spec.model_dump(), 4, (3, 32, 32), "c1", 8))
@@ -122,7 +136,17 @@ def test_a_model_file_is_read_without_the_weights_that_the_model_once_started_fr
 
 def test_drn_d_22_has_the_parameters_of_the_original_in_every_layer() -> None:
     network = DrnD22().build(19, (3, 64, 64))
-    assert [size(layer) for layer in network.body] == [2_384, 2_336, 4_672, 131_712, 525_568, 2_099_712, 8_393_728, 2_360_320, 2_360_320]
+    assert [size(layer) for layer in network.body] == [
+        2_384,
+        2_336,
+        4_672,
+        131_712,
+        525_568,
+        2_099_712,
+        8_393_728,
+        2_360_320,
+        2_360_320,
+    ]
     assert size(network.body) == 15_880_752
     assert sum(p.numel() for p in network.parameters() if p.requires_grad) == size(network) == 15_890_499
 
@@ -131,7 +155,14 @@ def test_drn_d_22_sees_an_eighth_of_the_resolution_and_dilates_instead_of_shrink
     network = DrnD22().build(19, (3, 64, 64)).eval()
     sides = [output.shape[2] for output in network.staged(torch.randn(1, 3, 64, 64))[0]]
     assert sides == [64, 32, 16, 8, 8, 8, 8, 8]
-    dilations = [{module.dilation[0] for module in layer.modules() if isinstance(module, nn.Conv2d) and module.kernel_size != (1, 1)} for layer in network.body]
+    dilations = [
+        {
+            module.dilation[0]
+            for module in layer.modules()
+            if isinstance(module, nn.Conv2d) and module.kernel_size != (1, 1)
+        }
+        for layer in network.body
+    ]
     assert dilations == [{1}, {1}, {1}, {1}, {1}, {2}, {4}, {2}, {1}]
 
 
@@ -166,10 +197,15 @@ def test_the_body_of_drn_d_22_starts_from_a_file(tmp_path: Path) -> None:
         (None, "not found; prepare.model.weights names it"),
         (b"nothing", "not a safetensors file (.*); prepare.model.weights names it"),
         ({}, r"not the weights of a DRN-D-22 for these images: layer0\.0\.weight is missing, expected \(16, 3, 7, 7\)"),
-        ({"layer0.0.weight": (16, 1, 7, 7)}, r"not the weights .*: layer0\.0\.weight is of shape \(16, 1, 7, 7\), expected \(16, 3, 7, 7\)"),
+        (
+            {"layer0.0.weight": (16, 1, 7, 7)},
+            r"not the weights .*: layer0\.0\.weight is of shape \(16, 1, 7, 7\), expected \(16, 3, 7, 7\)",
+        ),
     ],
 )
-def test_weights_that_do_not_fit_drn_d_22_are_refused(tmp_path: Path, tensors: dict[str, tuple[int, ...]] | bytes | None, sentence: str) -> None:
+def test_weights_that_do_not_fit_drn_d_22_are_refused(
+    tmp_path: Path, tensors: dict[str, tuple[int, ...]] | bytes | None, sentence: str
+) -> None:
     path = tmp_path / "drn.safetensors"
     if isinstance(tensors, bytes):
         path.write_bytes(tensors)
@@ -186,12 +222,19 @@ def test_the_width_of_small_unet_is_a_parameter() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (5, 64), (33, 47)])
 def test_small_unet_takes_images_of_any_sides(height: int, width: int) -> None:
-    assert SmallUnet(width=2).build(4, (3, height, width)).eval()(torch.zeros(1, 3, height, width)).shape == (1, 4, height, width)
+    assert SmallUnet(width=2).build(4, (3, height, width)).eval()(torch.zeros(1, 3, height, width)).shape == (
+        1,
+        4,
+        height,
+        width,
+    )
 
 
 def test_a_step_of_small_unet_is_under_a_billion_operations_an_image() -> None:
     """A tenth of a second or less on one core; counted, because clocks depend on what else runs."""
     network = SmallUnet().drawn(8, (3, 64, 64), seed=0)
     with FlopCounterMode(display=False) as counter:
-        functional.cross_entropy(network(torch.zeros(1, 3, 64, 64)), torch.zeros(1, 64, 64, dtype=torch.int64)).backward()
+        functional.cross_entropy(
+            network(torch.zeros(1, 3, 64, 64)), torch.zeros(1, 64, 64, dtype=torch.int64)
+        ).backward()
     assert 1e8 < counter.get_total_flops() < 1e9

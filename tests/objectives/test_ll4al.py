@@ -29,7 +29,9 @@ SHAPE = (1, 8, 8)
 def test_a_loss_is_foretold_from_the_means_of_the_stages() -> None:
     predictor = LossPredictor([2, 3], width=4)
     wide, flat = torch.randn(5, 2, 6, 6), torch.randn(5, 3)
-    hidden = [torch.relu(branch(mean)) for branch, mean in zip(predictor.branches, (wide.mean((2, 3)), flat), strict=True)]
+    hidden = [
+        torch.relu(branch(mean)) for branch, mean in zip(predictor.branches, (wide.mean((2, 3)), flat), strict=True)
+    ]
     assert torch.allclose(predictor([wide, flat]), predictor.last(torch.cat(hidden, 1))[:, 0])
 
 
@@ -42,7 +44,9 @@ def test_what_foretells_comes_back_from_its_file_s_tensors() -> None:
 
 
 def test_without_it_the_strategy_is_refused_in_a_sentence() -> None:
-    with pytest.raises(UserError, match=r"score\.strategy: it looks at losses foretold .* expected train\.objective \{name: ll4al"):
+    with pytest.raises(
+        UserError, match=r"score\.strategy: it looks at losses foretold .* expected train\.objective \{name: ll4al"
+    ):
         auxiliary_networks.predictor({"companion.average.module.weight": torch.ones(1)})
 
 
@@ -79,7 +83,9 @@ def test_the_network_learns_from_it_until_the_given_share_of_the_training(share:
     images = torch.randn(6, 2)
     stages, features, logits = network.staged(images)
     companion.begin(share)
-    companion.loss(Batch(images, features, logits, stages, torch.arange(6.0)), Batch(images, features, logits)).backward()  # type: ignore[no-untyped-call]
+    companion.loss(
+        Batch(images, features, logits, stages, torch.arange(6.0)), Batch(images, features, logits)
+    ).backward()  # type: ignore[no-untyped-call]
     assert (network.body.weight.grad is not None) == reached
     assert all(parameter.grad is not None for parameter in companion.trained())
 
@@ -112,13 +118,25 @@ def test_losses_of_single_images_are_those_of_the_task() -> None:
 
 
 def test_the_strategy_wants_the_largest_loss_foretold() -> None:
-    pool = Pool(np.arange(3), Outputs(np.zeros((3, 2)), np.full((3, 2), 0.5)), predicted=np.array([0.5, -1.0, 3.0], np.float32))
+    pool = Pool(
+        np.arange(3), Outputs(np.zeros((3, 2)), np.full((3, 2), 0.5)), predicted=np.array([0.5, -1.0, 3.0], np.float32)
+    )
     assert ByPredictedLoss().scores(pool, np.random.default_rng(0)).tolist() == [0.5, -1.0, 3.0]
 
 
 def recipe(**changes: Any) -> Recipe:
-    settings = {"epochs": 12, "batch_size": 25, "learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.0, "decay_at": 0.8, "decay_by": 0.1}
-    return Recipe.model_validate(settings | {"start_from": "previous", "augment": {}, "objective": {"name": "ll4al", "width": 16}} | changes)
+    settings = {
+        "epochs": 12,
+        "batch_size": 25,
+        "learning_rate": 0.05,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "decay_at": 0.8,
+        "decay_by": 0.1,
+    }
+    return Recipe.model_validate(
+        settings | {"start_from": "previous", "augment": {}, "objective": {"name": "ll4al", "width": 16}} | changes
+    )
 
 
 def hard_and_easy(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -149,7 +167,10 @@ def test_asking_for_losses_foretold_changes_nothing_else_and_does_not_depend_on_
     normalize, network = Normalize([0.3], [0.3], torch.device("cpu")), SmallCnn(width=4).drawn(2, SHAPE, 0)
     predictor = LossPredictor([4, 8, 8, 16], 8)
     sizes = [(30, None), (30, predictor), (7, predictor)]
-    passes = [list(inference.passes([network], images.__getitem__, np.arange(30), normalize, size, Wanted(predictor=each))) for size, each in sizes]
+    passes = [
+        list(inference.passes([network], images.__getitem__, np.arange(30), normalize, size, Wanted(predictor=each)))
+        for size, each in sizes
+    ]
     logits = [np.concatenate([one.logits[0] for one in some]) for some in passes]
     assert np.array_equal(logits[0], logits[1])
     predicted = [np.concatenate([one.predicted for one in some if one.predicted is not None]) for some in passes[1:]]
@@ -164,7 +185,9 @@ def test_no_unlabelled_image_is_drawn() -> None:
         taken.extend(ids.tolist())
         return images[ids]
 
-    examples = Examples(take, np.arange(20), labels[:20], np.arange(20, 40), Normalize([0.3], [0.3], torch.device("cpu")))
+    examples = Examples(
+        take, np.arange(20), labels[:20], np.arange(20, 40), Normalize([0.3], [0.3], torch.device("cpu"))
+    )
     Run(SmallCnn(width=2).drawn(2, SHAPE, 0), examples, recipe(), 0, Beside()).epoch(0)
     assert set(taken) == set(range(20))
 

@@ -39,7 +39,9 @@ def test_putting_back_what_is_there_changes_nothing() -> None:
         assert dvc_lock.spliced(COMMITTED, {name: entry}) == COMMITTED
 
 
-@pytest.mark.parametrize("stump", ["", "schema: '2.0'\nstages:\n  prepare:\n", LOCK[:-3] + "\n   : x: y", "stages: 3\n"])
+@pytest.mark.parametrize(
+    "stump", ["", "schema: '2.0'\nstages:\n  prepare:\n", LOCK[:-3] + "\n   : x: y", "stages: 3\n"]
+)
 def test_a_dvc_lock_cut_off_by_a_kill_is_put_back(here: Path, stump: str) -> None:
     (here / "dvc.lock").write_text(stump)
     (here / ".codline/dvc.lock").write_text(LOCK)

@@ -37,4 +37,10 @@ def test_a_request_that_is_refused_again_and_again_is_told_to_wait_longer_each_t
 
 
 def test_what_was_answered_is_forgotten_and_other_requests_are_counted_apart() -> None:
-    assert answered([("/slots", 503), ("/logs", 503), ("/slots", 200), ("/slots", 503), ("/slots", 404)]) == [AGAIN, AGAIN, None, AGAIN, None]
+    assert answered([("/slots", 503), ("/logs", 503), ("/slots", 200), ("/slots", 503), ("/slots", 404)]) == [
+        AGAIN,
+        AGAIN,
+        None,
+        AGAIN,
+        None,
+    ]

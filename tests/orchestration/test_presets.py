@@ -52,7 +52,13 @@ def values(name: str) -> dict[str, Any]:
 def test_the_presets_that_were_promised_are_there() -> None:
     both = {f"{dataset}-{kind}" for dataset in DATASETS for kind in ("paper", "released")}
     full = {f"{dataset}-full" for dataset in (*DATASETS, "digits", "fashion-mnist", "cityscapes", "camvid")}
-    assert set(NAMES) >= both | full | {"cityscapes-paper", "cifar10-codline", "digits", "fashion-mnist", "cifar10-small"}
+    assert set(NAMES) >= both | full | {
+        "cityscapes-paper",
+        "cifar10-codline",
+        "digits",
+        "fashion-mnist",
+        "cifar10-small",
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +81,9 @@ def test_a_preset_whose_parts_are_there_is_accepted_by_every_stage(name: str, tm
 
 
 def test_digits_is_the_committed_params_yaml() -> None:
-    assert presets.resolved("digits", FOLDER) == COMMITTED, "change the layer that says otherwise, then: codline preset digits"
+    assert presets.resolved("digits", FOLDER) == COMMITTED, (
+        "change the layer that says otherwise, then: codline preset digits"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -107,7 +115,13 @@ def test_every_layer_is_used_and_vouches_only_for_what_its_presets_have() -> Non
 
 
 def test_the_paper_s_table_of_implementation_details_is_met() -> None:
-    table = {"cifar10": (0.1, 200, 128), "cifar100": (0.1, 200, 128), "svhn": (0.1, 200, 128), "caltech101": (0.01, 50, 64), "cityscapes": (5e-4, 40, 4)}
+    table = {
+        "cifar10": (0.1, 200, 128),
+        "cifar100": (0.1, 200, 128),
+        "svhn": (0.1, 200, 128),
+        "caltech101": (0.01, 50, 64),
+        "cityscapes": (5e-4, 40, 4),
+    }
     for dataset, row in table.items():
         found = values(f"{dataset}-paper")
         assert tuple(found[f"train.{key}"] for key in ("learning_rate", "epochs", "batch_size")) == row
@@ -121,7 +135,11 @@ def test_full_training_has_everything_labeled_asks_nothing_and_trains_as_the_oth
     found, dataset = values(name), name.removesuffix("-full")
     other = values(f"{dataset}-paper" if f"{dataset}-paper" in NAMES else dataset)
     assert (found["prepare.start"], found["queries"], found["train.objective.name"]) == ("all", {}, "none")
-    recipe = [key for key in other if key.startswith(("prepare.dataset", "prepare.model", "train.", "evaluate.")) and "objective" not in key]
+    recipe = [
+        key
+        for key in other
+        if key.startswith(("prepare.dataset", "prepare.model", "train.", "evaluate.")) and "objective" not in key
+    ]
     assert {key: found[key] for key in recipe} == {key: other[key] for key in recipe}
 
 
@@ -133,7 +151,10 @@ def test_the_released_weights_and_subsets_are_met() -> None:
 
 
 def test_images_are_kept_for_validation_as_in_the_paper_and_in_the_released_code_none_are() -> None:
-    kept = {name: [values(f"{name}-{kind}")["prepare.dataset.validation"] for kind in ("paper", "released")] for name in DATASETS}
+    kept = {
+        name: [values(f"{name}-{kind}")["prepare.dataset.validation"] for kind in ("paper", "released")]
+        for name in DATASETS
+    }
     assert kept == {"cifar10": [5000, 0], "cifar100": [5000, 0], "svhn": [7326, 0], "caltech101": [915, 0]}
 
 
@@ -166,7 +187,9 @@ def test_a_circle_of_layers_is_refused(tmp_path: Path) -> None:
 
 def test_a_layer_that_is_not_there_is_named_with_the_near_ones(tmp_path: Path) -> None:
     folder = written(tmp_path, top={"extends": ["methods/papr"]}, methods__paper={})
-    with pytest.raises(UserError, match=r"top\.yaml: extends: unknown layer 'methods/papr'; did you mean methods/paper"):
+    with pytest.raises(
+        UserError, match=r"top\.yaml: extends: unknown layer 'methods/papr'; did you mean methods/paper"
+    ):
         presets.resolved("top", folder)
 
 
@@ -185,7 +208,10 @@ def test_a_layer_that_is_none_is_refused(tmp_path: Path, layer: dict[str, Any], 
     assert str(refused.value) == f"{tmp_path / 'top.yaml'}: {sentence}"
 
 
-@pytest.mark.parametrize("own", [{}, {"cycles": {"c1": {"prev": "init"}}}, {"cycles": "many"}, {"cycles": True}, {"cycles": 2, "queries": {}}])
+@pytest.mark.parametrize(
+    "own",
+    [{}, {"cycles": {"c1": {"prev": "init"}}}, {"cycles": "many"}, {"cycles": True}, {"cycles": 2, "queries": {}}],
+)
 def test_a_preset_says_how_many_cycles_and_nothing_else_of_them(tmp_path: Path, own: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"preset top: cycles: found .*, expected a number of cycles"):
         presets.resolved("top", written(tmp_path, top={"params": own}))
@@ -205,7 +231,9 @@ def test_a_layer_beneath_two_others_is_laid_once_and_first(tmp_path: Path) -> No
 
 def test_another_plug_in_brings_none_of_the_old_one_s_parameters() -> None:
     under = {"train": {"epochs": 1, "objective": {"name": "ema", "weight": 0.05}}}
-    assert presets.laid({"train": {"objective": {"name": "none"}}}, under) == {"train": {"epochs": 1, "objective": {"name": "none"}}}
+    assert presets.laid({"train": {"objective": {"name": "none"}}}, under) == {
+        "train": {"epochs": 1, "objective": {"name": "none"}}
+    }
     same = presets.laid({"train": {"objective": {"name": "ema", "decay": 0.9}}}, under)
     assert same["train"]["objective"] == {"name": "ema", "weight": 0.05, "decay": 0.9}
 
@@ -216,4 +244,6 @@ def test_the_page_of_presets_is_up_to_date() -> None:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.page() == (REPOSITORY / "docs/presets.md").read_text(encoding="utf-8"), "python docs/presets.py writes it anew"
+    assert module.page() == (REPOSITORY / "docs/presets.md").read_text(encoding="utf-8"), (
+        "python docs/presets.py writes it anew"
+    )

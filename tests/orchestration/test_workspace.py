@@ -15,9 +15,7 @@ from codline.runtime import state_directory
 from tests.project import Project
 from tests.workspace import REPOSITORY
 
-HOLD = (
-    "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
-)
+HOLD = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); f.write('4711'); f.flush(); print('held', flush=True); time.sleep(60)"
 
 
 @pytest.fixture
@@ -44,7 +42,10 @@ def holder(path: Path) -> subprocess.Popen[str]:
 
 def test_a_second_campaign_in_one_directory_is_refused_with_the_first_one_s_process(here: Path) -> None:
     with holder(here / ".codline/campaign.lock") as process:
-        with pytest.raises(BusyError, match=r"another campaign \(process 4711\) is running in this directory"), workspace.held():
+        with (
+            pytest.raises(BusyError, match=r"another campaign \(process 4711\) is running in this directory"),
+            workspace.held(),
+        ):
             pass
         process.kill()
 
@@ -82,7 +83,9 @@ def test_an_override_keeps_the_comments_of_params_yaml(project: Project, monkeyp
     assert "first_cycle" not in text
 
 
-def test_a_preset_is_written_whole_with_the_comments_kept_and_changes_over_it(untouched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preset_is_written_whole_with_the_comments_kept_and_changes_over_it(
+    untouched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(untouched.root)
     workspace.changed({}, "digits")
     assert params.load(workspace.PARAMS) == params.load(REPOSITORY / "params.yaml")
@@ -103,7 +106,9 @@ def test_a_preset_is_written_whole_with_the_comments_kept_and_changes_over_it(un
         ({"trian": {}}, "trian: unknown section; did you mean train?"),
     ],
 )
-def test_a_preset_that_is_refused_changes_nothing(untouched: Project, monkeypatch: pytest.MonkeyPatch, own: dict[str, object], sentence: str) -> None:
+def test_a_preset_that_is_refused_changes_nothing(
+    untouched: Project, monkeypatch: pytest.MonkeyPatch, own: dict[str, object], sentence: str
+) -> None:
     monkeypatch.chdir(untouched.root)
     before = workspace.PARAMS.read_bytes()
     with Path("presets/mine.yaml").open("w") as file:
@@ -146,6 +151,8 @@ def test_notes_are_gone_when_they_are_taken_back(here: Path) -> None:
 
 
 @pytest.mark.parametrize(("gpus", "places"), [(0, os.cpu_count()), (1, 1), (4, 4)])
-def test_models_have_a_place_on_every_gpu_or_on_every_core(gpus: int, places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_have_a_place_on_every_gpu_or_on_every_core(
+    gpus: int, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prefect_runs, "gpus", lambda: gpus)
     assert prefect_runs.places() == places

@@ -62,7 +62,10 @@ def test_images_alike_are_drawn_alike(picker: Power | Softmax, score: float) -> 
 @pytest.mark.parametrize("picker", [Power(beta=1e6), Softmax(beta=1e6)])
 def test_without_noise_to_speak_of_a_draw_is_the_top(picker: Power | Softmax) -> None:
     pool = Candidates(np.arange(20), np.random.default_rng(3).random(20))
-    assert picker.pick([pool], 9, np.random.default_rng(0)).ids.tolist() == Top().pick([pool], 9, np.random.default_rng(0)).ids.tolist()
+    assert (
+        picker.pick([pool], 9, np.random.default_rng(0)).ids.tolist()
+        == Top().pick([pool], 9, np.random.default_rng(0)).ids.tolist()
+    )
 
 
 def test_classes_take_turns_until_they_run_out() -> None:

@@ -35,7 +35,9 @@ def here(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def warm(here: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-m", "codline.runtime.fork_server", "door", "colorsys"], cwd=here, env=environment(here)) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "codline.runtime.fork_server", "door", "colorsys"], cwd=here, env=environment(here)
+    ) as process:
         wait_until(lambda: (here / "door").exists())
         yield process
         process.kill()
@@ -74,7 +76,9 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_streams_arguments_folder_environment_and_exit_code_are_the_caller_s(here: Path, warm: object, code: int) -> None:
+def test_streams_arguments_folder_environment_and_exit_code_are_the_caller_s(
+    here: Path, warm: object, code: int
+) -> None:
     plain = asked(here, ECHO, str(code), WORD="x", CODLINE_WARM="nobody")
     forked = asked(here, ECHO, str(code), WORD="x")
     assert '"early": false' in plain.stdout
@@ -87,11 +91,15 @@ def test_what_runs_is_what_the_file_says_now(here: Path, warm: object) -> None:
     assert asked(here, "print('a new one')").stdout == "a new one\n"
 
 
-def test_what_runs_is_the_code_of_the_caller_s_folder(here: Path, warm: object, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_runs_is_the_code_of_the_caller_s_folder(
+    here: Path, warm: object, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     there = tmp_path_factory.mktemp("there")
     shutil.copytree(here / "stages", there / "stages")
     assert asked(here, "print('here')").stdout == "here\n"
-    assert asked(there, "import stages, sys; print('there', stages.__file__, sys.path[0])", CODLINE_WARM=str(here / "door")).stdout.split() == [
+    assert asked(
+        there, "import stages, sys; print('there', stages.__file__, sys.path[0])", CODLINE_WARM=str(here / "door")
+    ).stdout.split() == [
         "there",
         str(there / "stages/__init__.py"),
         str(there),
@@ -99,12 +107,19 @@ def test_what_runs_is_the_code_of_the_caller_s_folder(here: Path, warm: object, 
 
 
 @pytest.mark.parametrize(("package", "early"), [("stages", True), ("flows", False)])
-def test_only_stages_and_what_stands_beside_them_are_forked(here: Path, warm: object, package: str, early: bool) -> None:
+def test_only_stages_and_what_stands_beside_them_are_forked(
+    here: Path, warm: object, package: str, early: bool
+) -> None:
     (here / package).mkdir(exist_ok=True)
     (here / package / "__init__.py").write_text("import codline\n")
     (here / package / "looked.py").write_text("import sys; print('colorsys' in sys.modules)")
     done = subprocess.run(
-        [sys.executable, "-m", f"{package}.looked"], cwd=here, env=environment(here, CODLINE_WARM="door"), capture_output=True, text=True, check=True
+        [sys.executable, "-m", f"{package}.looked"],
+        cwd=here,
+        env=environment(here, CODLINE_WARM="door"),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split() == [str(early)]
 
@@ -122,7 +137,9 @@ def test_a_killed_process_looks_killed_to_the_caller(here: Path, warm: object) -
 @pytest.mark.parametrize("victim", ["caller", "warm"])
 def test_nobody_outlives_the_caller_or_the_warm_process(here: Path, warm: subprocess.Popen[bytes], victim: str) -> None:
     (here / "stages/word.py").write_text(LONG)
-    with subprocess.Popen([sys.executable, "-m", "stages.word"], cwd=here, env=environment(here, CODLINE_WARM="door")) as caller:
+    with subprocess.Popen(
+        [sys.executable, "-m", "stages.word"], cwd=here, env=environment(here, CODLINE_WARM="door")
+    ) as caller:
         wait_until(lambda: (here / "pid").exists() and (here / "pid").read_text())
         pid = int((here / "pid").read_text())
         assert pid != caller.pid

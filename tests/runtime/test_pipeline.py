@@ -11,7 +11,14 @@ from tests.workspace import Workspace, created
 def test_the_stages_of_a_campaign_come_one_cycle_after_the_other(tmp_path: Path) -> None:
     names = created(tmp_path).wiring.names()
     cycle = ["train", "score", "select", "annotate", "merge", "evaluate", "diagnose"]
-    assert names == ["prepare", *(f"{s}@c1" for s in cycle), *(f"{s}@c2" for s in cycle), "train@c3", "evaluate@c3", "report"]
+    assert names == [
+        "prepare",
+        *(f"{s}@c1" for s in cycle),
+        *(f"{s}@c2" for s in cycle),
+        "train@c3",
+        "evaluate@c3",
+        "report",
+    ]
 
 
 def test_the_last_cycle_asks_for_nothing(tmp_path: Path) -> None:
@@ -21,8 +28,16 @@ def test_the_last_cycle_asks_for_nothing(tmp_path: Path) -> None:
 
 def test_what_one_cycle_writes_the_next_one_reads(tmp_path: Path) -> None:
     wiring = created(tmp_path).wiring
-    assert wiring.path("merge", "labeled", "c1") == wiring.path("train", "labeled", "c2") == wiring.path("merge", "previous", "c2")
-    assert wiring.path("train", "model", "c1") == wiring.path("train", "previous", "c2") == wiring.path("score", "model", "c1")
+    assert (
+        wiring.path("merge", "labeled", "c1")
+        == wiring.path("train", "labeled", "c2")
+        == wiring.path("merge", "previous", "c2")
+    )
+    assert (
+        wiring.path("train", "model", "c1")
+        == wiring.path("train", "previous", "c2")
+        == wiring.path("score", "model", "c1")
+    )
     assert wiring.path("prepare", "model") == wiring.path("train", "previous", "c1")
     assert wiring.path("prepare", "outputs") == wiring.path("score", "previous", "c1")
 

@@ -23,7 +23,10 @@ def test_a_process_whose_owner_is_dead_already_ends_at_once() -> None:
 
 
 def test_a_process_ends_when_its_owner_dies() -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"]) as owner, started(owner.pid) as process:
+    with (
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(30)"]) as owner,
+        started(owner.pid) as process,
+    ):
         assert process.stdout is not None
         assert process.stdout.readline() == "watching\n"
         assert process.poll() is None

@@ -33,4 +33,9 @@ def test_a_note_that_is_half_written_is_no_note(corner: Path) -> None:
 def test_progress_is_noted_as_it_is_made() -> None:
     with bar("train@c1", "epoch", 3) as advance:
         advance(2, curve=[1])
-        assert state_directory.read_note("progress", "train@c1") == {"unit": "epoch", "done": 2, "total": 3, "curve": [1]}
+        assert state_directory.read_note("progress", "train@c1") == {
+            "unit": "epoch",
+            "done": 2,
+            "total": 3,
+            "curve": [1],
+        }

@@ -86,7 +86,9 @@ def test_people_are_waited_for_and_their_answers_taken(waiting: Workspace) -> No
     asked, known = query(waiting), truth(waiting)
     waiting.path("annotate", "oracle", "c1").write_bytes(b"nobody knows")
     how = "`codline query c1` shows them and lists them in answers.csv: write the labels there, and run again"
-    assert refusal(waiting) == f"answers.csv: {len(asked)} of the {len(asked)} images asked for have no label yet; {how}"
+    assert (
+        refusal(waiting) == f"answers.csv: {len(asked)} of the {len(asked)} images asked for have no label yet; {how}"
+    )
     said = query_export.lay_out(waiting.wiring, "c1")
     assert said.startswith(
         f"{len(asked)} images are in queries/c1, named by their ids. {len(asked)} of them have no label yet: write it behind the id in answers"
@@ -94,8 +96,9 @@ def test_people_are_waited_for_and_their_answers_taken(waiting: Workspace) -> No
     assert Path("answers.csv").read_text() == "\n".join(["id,label", *(f"{i}," for i in asked)]) + "\n"
     Path("answers.csv").write_text("\n".join(["id,label", *(f"{i}, {known[i]}" for i in asked[:-1])]))
     assert refusal(waiting).startswith(f"answers.csv: 1 of the {len(asked)} images")
-    assert " 1 of them have no label yet: write it behind the id in answers.csv (one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)" in query_export.lay_out(
-        waiting.wiring, "c1"
+    assert (
+        " 1 of them have no label yet: write it behind the id in answers.csv (one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)"
+        in query_export.lay_out(waiting.wiring, "c1")
     )
     with Path("answers.csv").open("a") as file:
         file.write(f"{asked[-1]},{known[asked[-1]]}\n")
@@ -118,11 +121,17 @@ def test_laying_out_keeps_what_people_have_written(waiting: Workspace) -> None:
     Path("answers.csv").write_text(before, encoding="utf-8")
     for _ in range(2):
         query_export.lay_out(waiting.wiring, "c1")
-        assert Path("answers.csv").read_text(encoding="utf-8") == "\n".join([before, *(f",,{i}" for i in asked[2:])]) + "\n"
+        assert (
+            Path("answers.csv").read_text(encoding="utf-8")
+            == "\n".join([before, *(f",,{i}" for i in asked[2:])]) + "\n"
+        )
 
 
 def test_without_people_a_query_can_still_be_looked_at(workspace: Workspace) -> None:
-    assert query_export.lay_out(workspace.wiring, "c1") == f"{len(query(workspace))} images are in queries/c1, named by their ids."
+    assert (
+        query_export.lay_out(workspace.wiring, "c1")
+        == f"{len(query(workspace))} images are in queries/c1, named by their ids."
+    )
     assert not Path("answers.csv").exists()
     with pytest.raises(UserError, match=r"cycle: found 'c9'; did you mean c2 or c1\?$"):
         query_export.lay_out(workspace.wiring, "c9")

@@ -21,7 +21,9 @@ from tests.workspace import Workspace
 LABELS = [0, 1, 0, 1, 0]
 SURE_OF_0 = [4.0, 3.0, 2.0, 1.0, 0.0]  # logit of class 0 over class 1: the last are the least certain
 BEFORE = [4.0, 3.0, 2.0, -1.0, -9.0]  # the same, one cycle back: the last moved most
-LOSSES = [float(np.log1p(np.exp(-logit if label == 0 else logit))) for logit, label in zip(SURE_OF_0, LABELS, strict=True)]
+LOSSES = [
+    float(np.log1p(np.exp(-logit if label == 0 else logit))) for logit, label in zip(SURE_OF_0, LABELS, strict=True)
+]
 
 
 def told(path: Path, cycle: str, ids: np.ndarray, sure_of_0: list[float]) -> None:
@@ -29,23 +31,36 @@ def told(path: Path, cycle: str, ids: np.ndarray, sure_of_0: list[float]) -> Non
         keep(ids, np.array([[logit, 0.0] for logit in sure_of_0], np.float32).reshape(-1, 2))
 
 
-def diagnosed(folder: Path, scores: list[float], query: list[int], buckets: int = 2, before: str = "c1", forgotten: int = 0) -> dict[str, Any]:
+def diagnosed(
+    folder: Path, scores: list[float], query: list[int], buckets: int = 2, before: str = "c1", forgotten: int = 0
+) -> dict[str, Any]:
     """`before` is the cycle of the previous outputs, `forgotten` how many images they lack."""
     ids = np.arange(10, 15)
-    write_json(folder / "dataset", {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0], "std": [1]})
+    write_json(
+        folder / "dataset",
+        {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0], "std": [1]},
+    )
     tables.write(pa.table([ids[::-1], LABELS[::-1]], schema=tables.ORACLE), tables.ORACLE, folder / "oracle")
     told(folder / "outputs", "c2", ids, SURE_OF_0)
     told(folder / "previous", before, ids[forgotten:], BEFORE[forgotten:])
     tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
     asked = pa.table([query, np.arange(len(query), dtype=np.int32), np.ones(len(query))], schema=tables.QUERY)
     tables.write(asked, tables.QUERY, folder / "query")
-    image_store.write(folder / "images", np.arange(20), np.random.default_rng(0).integers(256, size=(20, 1, 8, 8), dtype=np.uint8))
+    image_store.write(
+        folder / "images", np.arange(20), np.random.default_rng(0).integers(256, size=(20, 1, 8, 8), dtype=np.uint8)
+    )
     network = SmallCnn(width=2).initial(2, (1, 8, 8), seed=0)
-    model_file.save_network(folder / "model", network, model_file.Card(SmallCnn(width=2).model_dump(), 2, (1, 8, 8), "c2", 3))
-    auxiliary_networks.write(folder / "companions", "c2", {f"snapshot.5.{key}": value for key, value in network.state_dict().items()})
+    model_file.save_network(
+        folder / "model", network, model_file.Card(SmallCnn(width=2).model_dump(), 2, (1, 8, 8), "c2", 3)
+    )
+    auxiliary_networks.write(
+        folder / "companions", "c2", {f"snapshot.5.{key}": value for key, value in network.state_dict().items()}
+    )
     inputs = ("images", "dataset", "oracle", "model", "companions", "outputs", "previous", "scores", "query")
     files = {name: folder / name for name in (*inputs, "diagnostics")}
-    diagnose(Params(buckets=buckets, bootstrap=200, gradients=3), seed=0, compute=Compute(device="cpu"), cycle="c2", **files)
+    diagnose(
+        Params(buckets=buckets, bootstrap=200, gradients=3), seed=0, compute=Compute(device="cpu"), cycle="c2", **files
+    )
     found: dict[str, Any] = read_json(folder / "diagnostics")
     return found
 
@@ -58,14 +73,18 @@ def test_spearman_is_the_one_computed_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("scores", "expected"), [(LOSSES, 1.0), ([-loss for loss in LOSSES], -1.0), ([0.5] * 5, None)])
-def test_spearman_knows_the_extremes_and_says_nothing_of_flat_scores(tmp_path: Path, scores: list[float], expected: float | None) -> None:
+def test_spearman_knows_the_extremes_and_says_nothing_of_flat_scores(
+    tmp_path: Path, scores: list[float], expected: float | None
+) -> None:
     assert diagnosed(tmp_path, scores, [11])["spearman"] == (expected if expected is None else pytest.approx(expected))
 
 
 def test_buckets_are_mean_losses_from_the_most_wanted_to_the_least(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, [0.1, 0.9, 0.8, 0.2, 0.7], [11, 12], buckets=2)
     assert found["bucket_losses"] == pytest.approx([np.mean([LOSSES[i] for i in rows]) for rows in ([1, 2, 4], [3, 0])])
-    assert diagnosed(tmp_path, [0.1, 0.9, 0.8, 0.2, 0.7], [11], buckets=50)["bucket_losses"] == pytest.approx([LOSSES[i] for i in (1, 2, 4, 3, 0)])
+    assert diagnosed(tmp_path, [0.1, 0.9, 0.8, 0.2, 0.7], [11], buckets=50)["bucket_losses"] == pytest.approx(
+        [LOSSES[i] for i in (1, 2, 4, 3, 0)]
+    )
 
 
 def test_the_query_is_told_apart_from_the_pool(tmp_path: Path) -> None:
@@ -101,7 +120,9 @@ def test_overlap_is_with_what_other_strategies_would_have_asked_for(tmp_path: Pa
 
 
 @pytest.mark.parametrize("changes", [{"before": "init"}, {"forgotten": 1}])
-def test_without_outputs_of_a_cycle_before_nobody_says_what_cod_would_have_asked_for(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_without_outputs_of_a_cycle_before_nobody_says_what_cod_would_have_asked_for(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
     assert "cod" not in diagnosed(tmp_path, LOSSES, [11], **changes)["overlap"]
 
 

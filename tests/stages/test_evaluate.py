@@ -28,5 +28,7 @@ def test_metrics_say_how_many_labels_the_model_has_seen(workspace: Workspace) ->
 
 
 def test_a_campaign_learns(workspace: Workspace) -> None:
-    first, last = (json.loads(workspace.path("evaluate", "metrics", cycle).read_text())["accuracy"] for cycle in ("c1", "c3"))
+    first, last = (
+        json.loads(workspace.path("evaluate", "metrics", cycle).read_text())["accuracy"] for cycle in ("c1", "c3")
+    )
     assert last > first > 0.1

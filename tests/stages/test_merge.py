@@ -9,7 +9,12 @@ from tests.workspace import Workspace
 
 
 def column(workspace: Workspace, argument: str, name: str = "id") -> list[int]:
-    schema = {"previous": tables.LABELED, "annotations": tables.ANNOTATIONS, "pool": tables.POOL, "labeled": tables.LABELED}[argument]
+    schema = {
+        "previous": tables.LABELED,
+        "annotations": tables.ANNOTATIONS,
+        "pool": tables.POOL,
+        "labeled": tables.LABELED,
+    }[argument]
     values: list[int] = tables.read(workspace.path("merge", argument, "c1"), schema)[name].to_pylist()
     return values
 
@@ -57,7 +62,10 @@ def test_merge_refuses_an_id_labeled_twice(workspace: Workspace, unlabeled: list
 def test_merge_refuses_an_id_that_has_a_label_already(workspace: Workspace) -> None:
     known = column(workspace, "previous")
     annotate(workspace, known[:3], [1, 2, 3])
-    assert refusal(workspace) == f"cycles/c1/annotations.parquet: id {known[0]} already has a label in cycles/init/labeled.parquet (and 2 more)"
+    assert (
+        refusal(workspace)
+        == f"cycles/c1/annotations.parquet: id {known[0]} already has a label in cycles/init/labeled.parquet (and 2 more)"
+    )
 
 
 def test_merge_refuses_an_id_that_is_not_in_the_pool(workspace: Workspace) -> None:

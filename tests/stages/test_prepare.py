@@ -36,7 +36,9 @@ def test_the_pool_holds_the_hash_of_every_image(workspace: Workspace) -> None:
         assert row["sha256"] == hashlib.sha256(store.take(np.array([row["id"]])).tobytes()).hexdigest()
 
 
-def test_the_pool_is_the_same_however_many_of_its_rows_are_written_together(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_is_the_same_however_many_of_its_rows_are_written_together(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tables.read(workspace.path("prepare", "pool"), tables.POOL)
     monkeypatch.setattr(prepare, "ROWS", 100)
     workspace.run("prepare")
@@ -45,11 +47,19 @@ def test_the_pool_is_the_same_however_many_of_its_rows_are_written_together(work
 
 def test_no_file_but_oracle_test_and_the_first_labels_knows_a_label(workspace: Workspace) -> None:
     assert tables.POOL.names == ["id", "sha256"]
-    assert set(json.loads(workspace.path("prepare", "dataset").read_text())) == {"task", "classes", "shape", "mean", "std"}
+    assert set(json.loads(workspace.path("prepare", "dataset").read_text())) == {
+        "task",
+        "classes",
+        "shape",
+        "mean",
+        "std",
+    }
 
 
 def test_first_labels_are_the_truth(workspace: Workspace) -> None:
-    truth = {row["id"]: row["label"] for row in tables.read(workspace.path("prepare", "oracle"), tables.ORACLE).to_pylist()}
+    truth = {
+        row["id"]: row["label"] for row in tables.read(workspace.path("prepare", "oracle"), tables.ORACLE).to_pylist()
+    }
     first = tables.read(workspace.path("prepare", "labeled"), tables.LABELED).to_pylist()
     assert all(truth[row["id"]] == row["label"] and row["cycle"] == "init" for row in first)
     assert len(first) == round(0.10 * len(truth))
@@ -92,7 +102,10 @@ def test_a_start_larger_than_the_pool_is_refused_before_anything_is_written(work
     workspace.change(**{"prepare.start": everyone + 1})
     with pytest.raises(UserError) as refused:
         workspace.run("prepare")
-    assert str(refused.value) == f"params.yaml: prepare.start: found {everyone + 1}, but the pool has only {everyone} images"
+    assert (
+        str(refused.value)
+        == f"params.yaml: prepare.start: found {everyone + 1}, but the pool has only {everyone} images"
+    )
     assert not any(path.exists() for path in workspace.outputs("prepare"))
 
 
@@ -116,10 +129,18 @@ def half_labeled(workspace: Workspace) -> Workspace:
     return workspace
 
 
-def test_first_labels_are_drawn_among_those_that_are_known(half_labeled: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+def test_first_labels_are_drawn_among_those_that_are_known(
+    half_labeled: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
     half_labeled.run("prepare")
-    assert caplog.messages == ["12 of 21 images of the pool have no label: annotate.annotator={name: people, answers: answers.csv}"]
-    assert (len(ids(half_labeled, "pool")), len(ids(half_labeled, "oracle")), len(ids(half_labeled, "test"))) == (21, 9, 3)
+    assert caplog.messages == [
+        "12 of 21 images of the pool have no label: annotate.annotator={name: people, answers: answers.csv}"
+    ]
+    assert (len(ids(half_labeled, "pool")), len(ids(half_labeled, "oracle")), len(ids(half_labeled, "test"))) == (
+        21,
+        9,
+        3,
+    )
     assert ids(half_labeled, "labeled") < ids(half_labeled, "oracle") < ids(half_labeled, "pool")
     first = tables.read(half_labeled.path("prepare", "labeled"), tables.LABELED)["label"].to_pylist()
     assert set(first) <= {0, 1}
@@ -140,7 +161,9 @@ def test_a_start_of_all_is_every_image_that_has_a_label(half_labeled: Workspace)
 @pytest.mark.parametrize("size", [9, 130])  # stored raw, and as files
 def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: Workspace, size: int) -> None:
     half_labeled.change(**{"prepare.dataset.size": size})
-    half_labeled.change(**{"select.budget": 3, "annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.chain(2))
+    half_labeled.change(
+        **{"select.budget": 3, "annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.chain(2)
+    )
     shutil.rmtree("cycles")
     Path("answers.csv").write_text("\n".join(["id,label", *(f"{i},{'ab'[i % 2]}" for i in range(24))]))
     for name in half_labeled.wiring.names():
@@ -152,12 +175,16 @@ def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: W
     assert isinstance(image_store.opened(half_labeled.path("prepare", "images")), image_store.Encoded) == (size > 128)
 
 
-def test_images_that_are_in_the_pool_and_for_testing_are_counted(half_labeled: Workspace, caplog: pytest.LogCaptureFixture) -> None:
+def test_images_that_are_in_the_pool_and_for_testing_are_counted(
+    half_labeled: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.rmtree("photos")
     for split in ("train", "test"):
         for kind in "ab":
             Path("photos", split, kind).mkdir(parents=True)
-            Image.new("RGB", (9, 9), "red" if kind == "a" else ("green" if split == "test" else "blue")).save(Path("photos", split, kind, "1.png"))
+            Image.new("RGB", (9, 9), "red" if kind == "a" else ("green" if split == "test" else "blue")).save(
+                Path("photos", split, kind, "1.png")
+            )
     half_labeled.change(**{"prepare.dataset": {"name": "folder", "path": "photos"}, "prepare.start": 2})
     half_labeled.run("prepare")
     assert caplog.messages == ["prepare.dataset: 1 of 2 test images are in the pool too, byte for byte"]

@@ -65,7 +65,9 @@ def test_the_first_cycle_measures_against_the_untrained_model_and_wants_the_smal
     untrained.load_state_dict(load_file(workspace.path("prepare", "model")))
     with torch.no_grad():
         before = untrained.eval()(images).double().softmax(1).numpy()
-    assert found["score"].to_numpy() == pytest.approx(-np.linalg.norm(probs(workspace, "c1", images) - before, axis=1), abs=1e-6)
+    assert found["score"].to_numpy() == pytest.approx(
+        -np.linalg.norm(probs(workspace, "c1", images) - before, axis=1), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("batch_size", [7, 64, 100, 1024])
@@ -81,16 +83,23 @@ def test_random_scores_differ_from_cycle_to_cycle_and_not_from_run_to_run(worksp
     workspace.change(**{"score.strategy": {"name": "random"}})
     for cycle in ("c1", "c2"):
         workspace.run("score", cycle)
-    first, second = (tables.read(workspace.path("score", "scores", cycle), tables.SCORES)["score"].to_numpy() for cycle in ("c1", "c2"))
+    first, second = (
+        tables.read(workspace.path("score", "scores", cycle), tables.SCORES)["score"].to_numpy()
+        for cycle in ("c1", "c2")
+    )
     assert not np.isin(second, first).any()
     workspace.run("score", "c2")
-    assert np.array_equal(tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)["score"].to_numpy(), second)
+    assert np.array_equal(
+        tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)["score"].to_numpy(), second
+    )
 
 
 def test_outputs_say_which_cycle_they_are_of(workspace: Workspace) -> None:
     for cycle, argument in (("c1", "previous"), ("c2", "previous"), ("c2", "outputs")):
         schema = pq.read_schema(workspace.path("score", argument, cycle))
-        assert tables.metadata(schema) == {"cycle": {"c1previous": "init", "c2previous": "c1", "c2outputs": "c2"}[cycle + argument]}
+        assert tables.metadata(schema) == {
+            "cycle": {"c1previous": "init", "c2previous": "c1", "c2outputs": "c2"}[cycle + argument]
+        }
 
 
 def scored(workspace: Workspace, cycle: str = "c2", **changes: object) -> dict[int, float]:
@@ -104,7 +113,9 @@ def filled(workspace: Workspace, prefix: str, cycle: str = "c2") -> Network:
     """A network of the weights that training kept beside the model, read without our code."""
     tensors = load_file(workspace.path("train", "companions", cycle))
     network = SmallCnn(width=4).build(10, (1, 8, 8)).eval()
-    network.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)})
+    network.load_state_dict(
+        {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    )
     return network
 
 
@@ -142,7 +153,9 @@ def test_a_random_view_changes_the_scores_and_repeats_itself(workspace: Workspac
 
 
 def test_a_view_that_the_last_model_did_not_see_is_refused(workspace: Workspace) -> None:
-    with pytest.raises(UserError, match="expected previous: recomputed beside augment: both models must see the same view"):
+    with pytest.raises(
+        UserError, match="expected previous: recomputed beside augment: both models must see the same view"
+    ):
         scored(workspace, augment={"crop": 1})
 
 
@@ -189,7 +202,10 @@ def test_emaod_without_an_average_and_tod_without_its_snapshot_are_refused(works
     workspace.run("train", "c2")
     with pytest.raises(UserError, match=r"emaod compares with a moving average; expected train\.objective \{name: ema"):
         scored(workspace, strategy={"name": "emaod"})
-    with pytest.raises(UserError, match=r"score\.strategy: found 100 steps before the end, but train\.snapshots keeps 3; expected one of them"):
+    with pytest.raises(
+        UserError,
+        match=r"score\.strategy: found 100 steps before the end, but train\.snapshots keeps 3; expected one of them",
+    ):
         scored(workspace, strategy={"name": "tod"})
 
 
@@ -200,13 +216,18 @@ def test_mc_dropout_is_what_masked_features_give_by_hand(workspace: Workspace) -
     network.load_state_dict(load_file(workspace.path("train", "model", "c2")))
     with torch.no_grad():
         features = network.body(images[np.searchsorted(everyone, list(found))])
-        kept = torch.rand(4, features.shape[1], generator=torch.Generator().manual_seed(derive(0, "dropout", "c2"))) >= 0.25
+        kept = (
+            torch.rand(4, features.shape[1], generator=torch.Generator().manual_seed(derive(0, "dropout", "c2")))
+            >= 0.25
+        )
         mean = torch.stack([network.head(features * mask / 0.75).double().softmax(1) for mask in kept]).mean(0).numpy()
     assert list(found.values()) == pytest.approx(entr(mean).sum(1), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["mc_dropout", "bald"])
-def test_stochastic_passes_give_the_same_bits_for_every_batch_size_and_other_ones_in_every_cycle(workspace: Workspace, name: str) -> None:
+def test_stochastic_passes_give_the_same_bits_for_every_batch_size_and_other_ones_in_every_cycle(
+    workspace: Workspace, name: str
+) -> None:
     whole = scored(workspace, strategy={"name": name}, batch_size=1024)
     assert scored(workspace, batch_size=7) == whole
     assert min(whole.values()) >= 0
@@ -248,16 +269,25 @@ def test_the_true_loss_is_the_same_of_a_subset_and_for_every_batch_size(workspac
 
 
 def test_the_stage_gives_answers_to_the_true_loss_alone(workspace: Workspace) -> None:
-    with pytest.raises(UserError, match=r"score\.truth: found 'oracle', expected pool: entropy must not see the answers$"):
+    with pytest.raises(
+        UserError, match=r"score\.truth: found 'oracle', expected pool: entropy must not see the answers$"
+    ):
         scored(workspace, strategy={"name": "entropy"}, truth="oracle")
-    with pytest.raises(UserError, match=r"score\.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none$"):
+    with pytest.raises(
+        UserError,
+        match=r"score\.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none$",
+    ):
         scored(workspace, strategy={"name": "true_loss"}, truth="pool")
 
 
 def test_the_true_loss_of_an_image_whose_answer_is_not_known_is_refused(workspace: Workspace) -> None:
     unknown = unlabeled(workspace)[3]
     known = {i: label for i, label in answers(workspace).items() if i != unknown}
-    tables.write(pa.table([list(known), list(known.values())], schema=tables.ORACLE), tables.ORACLE, workspace.path("prepare", "oracle"))
+    tables.write(
+        pa.table([list(known), list(known.values())], schema=tables.ORACLE),
+        tables.ORACLE,
+        workspace.path("prepare", "oracle"),
+    )
     with pytest.raises(DataError, match=rf"^data/oracle\.parquet: has no label for id {unknown}$"):
         scored(workspace, **CONTROL)
 

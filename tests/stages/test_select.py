@@ -26,7 +26,11 @@ def test_the_highest_scores_are_asked_for_best_first(workspace: Workspace) -> No
     write_scores(workspace, [0.1, 0.9, -3.0, 0.5])
     workspace.change(**{"select.budget": 3})
     workspace.run("select", "c1")
-    assert query(workspace) == [{"id": 1, "rank": 1, "score": 0.9}, {"id": 3, "rank": 2, "score": 0.5}, {"id": 0, "rank": 3, "score": 0.1}]
+    assert query(workspace) == [
+        {"id": 1, "rank": 1, "score": 0.9},
+        {"id": 3, "rank": 2, "score": 0.5},
+        {"id": 0, "rank": 3, "score": 0.1},
+    ]
 
 
 def test_ties_go_to_the_smaller_id(workspace: Workspace) -> None:
@@ -40,7 +44,10 @@ def test_ties_go_to_the_smaller_id(workspace: Workspace) -> None:
 def test_scores_whose_ids_are_not_in_order_are_refused(workspace: Workspace, ids: list[int], strange: int) -> None:
     write_scores(workspace, [0.5, 0.1, 0.7], ids)
     workspace.change(**{"select.budget": 2})
-    with pytest.raises(DataError, match=rf"scores\.parquet: id {strange} comes after a larger one or twice, expected ids in their order$"):
+    with pytest.raises(
+        DataError,
+        match=rf"scores\.parquet: id {strange} comes after a larger one or twice, expected ids in their order$",
+    ):
         workspace.run("select", "c1")
 
 
@@ -48,7 +55,9 @@ def test_scores_are_read_a_stretch_at_a_time(workspace: Workspace, monkeypatch: 
     workspace.run("select", "c2")
     whole = tables.read(workspace.path("select", "query", "c2"), tables.QUERY)
     monkeypatch.setattr(tables, "STRETCH", 7)
-    assert {batch.num_rows for batch in tables.stretches(workspace.path("select", "scores", "c2"), tables.SCORES)} <= set(range(1, 8))
+    assert {
+        batch.num_rows for batch in tables.stretches(workspace.path("select", "scores", "c2"), tables.SCORES)
+    } <= set(range(1, 8))
     workspace.run("select", "c2")
     assert tables.read(workspace.path("select", "query", "c2"), tables.QUERY).equals(whole)
 
@@ -108,7 +117,9 @@ def test_segmentation_has_no_classes_to_balance(workspace: Workspace) -> None:
     path = workspace.path("select", "dataset", "c1")
     write_json(path, read_json(path) | {"task": "segmentation"})
     workspace.change(**{"select.pick": {"name": "class_balanced"}})
-    with pytest.raises(UserError, match=r"select\.pick\.name: found 'class_balanced', which is not defined for segmentation"):
+    with pytest.raises(
+        UserError, match=r"select\.pick\.name: found 'class_balanced', which is not defined for segmentation"
+    ):
         workspace.run("select", "c1")
 
 
@@ -117,19 +128,29 @@ def test_a_draw_is_another_one_in_every_cycle_and_for_every_seed(workspace: Work
     drawn = []
     for seed, cycle in ((0, "c1"), (1, "c1"), (0, "c2")):
         workspace.change(seed=seed)
-        workspace.run("select", cycle, scores=workspace.path("select", "scores", "c2"), outputs=workspace.path("select", "outputs", "c2"))
+        workspace.run(
+            "select",
+            cycle,
+            scores=workspace.path("select", "scores", "c2"),
+            outputs=workspace.path("select", "outputs", "c2"),
+        )
         drawn.append(tables.read(workspace.path("select", "query", cycle), tables.QUERY)["id"].to_pylist())
     assert len({tuple(ids) for ids in drawn}) == 3
 
 
 @settings(max_examples=25)
 @given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.data())
-def test_nobody_left_out_is_more_wanted_than_anybody_asked(tmp_path_factory: pytest.TempPathFactory, scores: list[float], data: st.DataObject) -> None:
+def test_nobody_left_out_is_more_wanted_than_anybody_asked(
+    tmp_path_factory: pytest.TempPathFactory, scores: list[float], data: st.DataObject
+) -> None:
     folder, budget = tmp_path_factory.mktemp("select"), data.draw(st.integers(1, len(scores)))
     ids = np.arange(len(scores))
     tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
     tables.write(pa.table([ids, [""] * len(ids)], schema=tables.POOL), tables.POOL, folder / "pool")
-    write_json(folder / "dataset", {"task": "classification", "classes": ["a", "b"], "shape": [1, 1, 1], "mean": [0.0], "std": [1.0]})
+    write_json(
+        folder / "dataset",
+        {"task": "classification", "classes": ["a", "b"], "shape": [1, 1, 1], "mean": [0.0], "std": [1.0]},
+    )
     with output_store.writing(folder / "outputs", (2,), "c1") as keep:
         keep(ids, np.zeros((len(ids), 2), np.float32))
     files = {name: folder / name for name in ("dataset", "pool", "outputs", "scores", "query")}

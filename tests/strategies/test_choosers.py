@@ -35,7 +35,11 @@ def whole_of(
     rows = np.array(features, np.float32)
     ours = said(now or [[0.5, 0.5]] * len(rows))
     others = dict.fromkeys(("previous", "independent", 100), said(before or now or [[0.5, 0.5]] * len(rows)))
-    known = Known(np.arange(100, 100 + len(labeled)), np.zeros(len(labeled), np.int32), np.array(labeled, np.float32).reshape(-1, rows.shape[1]))
+    known = Known(
+        np.arange(100, 100 + len(labeled)),
+        np.zeros(len(labeled), np.int32),
+        np.array(labeled, np.float32).reshape(-1, rows.shape[1]),
+    )
     return Whole(np.arange(len(rows)), ours, rows, known, BENCH, others, first_cycle)
 
 
@@ -50,11 +54,17 @@ def chosen(strategy: Chooser, pool: Whole, budget: int, seed: int = 0) -> list[i
 
 def often(strategy: Chooser, pool: Whole, budget: int, times: int = 1000) -> np.ndarray:
     """How often each image is in the query."""
-    return np.bincount([i for seed in range(times) for i in chosen(strategy, pool, budget, seed)], minlength=len(pool.ids))
+    return np.bincount(
+        [i for seed in range(times) for i in chosen(strategy, pool, budget, seed)], minlength=len(pool.ids)
+    )
 
 
 def test_core_set_takes_the_furthest_from_all_centres_one_after_the_other() -> None:
-    assert chosen(CoreSet(), whole_of(LINE, [[0.0]]), 3) == [5, 3, 2]  # 10; then 5, in the middle; then 2, two from 0 and three from 5
+    assert chosen(CoreSet(), whole_of(LINE, [[0.0]]), 3) == [
+        5,
+        3,
+        2,
+    ]  # 10; then 5, in the middle; then 2, two from 0 and three from 5
 
 
 def test_core_set_gives_ties_to_the_smaller_id() -> None:
@@ -97,7 +107,10 @@ def test_badge_looks_at_the_gradient_of_the_likeliest_class() -> None:
 
 
 def test_typiclust_takes_the_densest_of_each_cluster_the_largest_first() -> None:
-    large, medium = [[0.0, -1], [0, 0], [0, 1], [0, 0.1], [0, -0.1], [0, 2], [0, -2]], [[50.0, 0], [50, 1], [50, -1], [50, 3], [50, -3], [50, 0.5]]
+    large, medium = (
+        [[0.0, -1], [0, 0], [0, 1], [0, 0.1], [0, -0.1], [0, 2], [0, -2]],
+        [[50.0, 0], [50, 1], [50, -1], [50, 3], [50, -3], [50, 0.5]],
+    )
     strategy = Typiclust(neighbors=2, max_clusters=2, normalized=False)
     assert chosen(strategy, whole_of(medium + large), 2) == [7, 5]
 
@@ -135,14 +148,20 @@ def test_prob_cover_finds_the_radius_at_which_neighbourhoods_are_pure() -> None:
     pool = whole_of(near + far)  # two classes, two clusters: 4.1 from the last of one to the first of the other
     points = Points.of(pool.features_ND)
     groups = np.repeat([0, 1], 10)
-    radius = {purity: ProbCover(purity=purity).pure_radius(points, groups, np.random.default_rng(0)) for purity in (1.0, 0.9, 0.5)}
+    radius = {
+        purity: ProbCover(purity=purity).pure_radius(points, groups, np.random.default_rng(0))
+        for purity in (1.0, 0.9, 0.5)
+    }
     assert radius == pytest.approx({1.0: 4.1, 0.9: 4.2, 0.5: 4.6}, abs=0.11)
     assert radius[1.0] == pytest.approx(4.1, abs=1e-5)
     assert set(chosen(ProbCover(normalized=False), pool, 2)) == {0, 10}  # each covers its cluster
 
 
 SURE, TORN, TURNED = [1.0, 0.0], [0.5, 0.5], [0.0, 1.0]
-MOVED = {"now": [TORN, TURNED, SURE, TORN, TURNED, SURE], "before": [TORN, SURE, SURE, SURE, SURE, SURE]}  # by 0, √2, 0, √½, √2, 0
+MOVED = {
+    "now": [TORN, TURNED, SURE, TORN, TURNED, SURE],
+    "before": [TORN, SURE, SURE, SURE, SURE, SURE],
+}  # by 0, √2, 0, √½, √2, 0
 
 
 def test_cod_diverse_draws_by_distance_and_discrepancy() -> None:
@@ -161,12 +180,17 @@ def test_cod_diverse_can_weigh_discrepancy_more() -> None:
 def test_cod_diverse_spreads_what_cod_wants_most() -> None:
     pool = whole_of(LINE, [[0.5]], **MOVED)
     assert chosen(CodDiverse(form="k_center", pool_factor=1.0), pool, 2) == [4, 1]
-    assert chosen(CodDiverse(form="k_center", pool_factor=1.5), pool, 2) == [4, 3]  # 5 is one from 6, but 1 is half of that from 0.5
+    assert chosen(CodDiverse(form="k_center", pool_factor=1.5), pool, 2) == [
+        4,
+        3,
+    ]  # 5 is one from 6, but 1 is half of that from 0.5
     assert chosen(CodDiverse(form="k_center", pool_factor=1.0, beyond_labeled=False), pool, 2) == [1, 4]
 
 
 @pytest.mark.parametrize(("form", "sharpness"), [("gradients", 4.0), ("unsure", 1.0), ("unsure", 2.0)])
-def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance(form: Literal["gradients", "unsure"], sharpness: float) -> None:
+def test_cod_diverse_draws_among_gradients_by_discrepancy_and_distance(
+    form: Literal["gradients", "unsure"], sharpness: float
+) -> None:
     """The first is that of the largest weight x length; of the others, weight x squared distance of the outer products is the chance."""
     now, before = [[0.6, 0.4], [0.6, 0.4], [0.3, 0.7], [0.9, 0.1]], [[0.1, 0.9], [0.6, 0.4], [0.5, 0.5], [0.8, 0.2]]
     pool = whole_of([[9.0, 0], [0, 5], [0, 3], [2, 1]], now=now, before=before)
@@ -196,8 +220,14 @@ def test_gradients_are_not_for_pixels() -> None:
 def test_cod_diverse_takes_its_first_cycle_as_cod_does(form: str) -> None:
     pool = whole_of([[1.0], [1.0], [1.0]], [[0.0]], [SURE, TORN, SURE], [TORN, TORN, TORN], first_cycle=True)
     assert chosen(CodDiverse.model_validate({"form": form, "pool_factor": 1.0}), pool, 1) == [1]
-    assert chosen(CodDiverse.model_validate({"form": form, "pool_factor": 1.0, "first_cycle": "largest"}), pool, 1)[0] in (0, 2)
-    assert CodDiverse(first_cycle="snapshot", steps=9).needs(True) == Cod(first_cycle="snapshot", steps=9).needs(True) == {9}
+    assert chosen(CodDiverse.model_validate({"form": form, "pool_factor": 1.0, "first_cycle": "largest"}), pool, 1)[
+        0
+    ] in (0, 2)
+    assert (
+        CodDiverse(first_cycle="snapshot", steps=9).needs(True)
+        == Cod(first_cycle="snapshot", steps=9).needs(True)
+        == {9}
+    )
 
 
 @pytest.mark.parametrize("strategy", [CoreSet(), Badge(), Typiclust(), ProbCover(), CodDiverse()])

@@ -57,7 +57,9 @@ def passes_of(seed: int, passes: int = 9, images: int = 50, classes: int = 5, *p
 
 
 def scores(strategy: Strategy, passes: list[np.ndarray]) -> np.ndarray:
-    return strategy.scores(Pool(np.arange(len(passes[0])), Outputs(passes[0], passes[0]), samples=iter(passes)), np.random.default_rng(0))
+    return strategy.scores(
+        Pool(np.arange(len(passes[0])), Outputs(passes[0], passes[0]), samples=iter(passes)), np.random.default_rng(0)
+    )
 
 
 def chosen(strategy: Chooser, pool: Whole, budget: int, seed: int = 0) -> list[int]:
@@ -102,7 +104,10 @@ def test_core_set_does_not_care_whether_labelled_rows_come_before_the_pool_or_af
     assert [i - 30 for i in chosen(CoreSet(), before, 40)] == expected
 
 
-@pytest.mark.parametrize(("ours", "method", "shift"), [(Entropy(), "entropy", 0), (LeastConfidence(), "least_confident", 0), (Margin(), "margin_sampling", 1)])
+@pytest.mark.parametrize(
+    ("ours", "method", "shift"),
+    [(Entropy(), "entropy", 0), (LeastConfidence(), "least_confident", 0), (Margin(), "margin_sampling", 1)],
+)
 def test_scores_are_the_uncertainty_scores_of_scikit_activeml(ours: Strategy, method: str, shift: int) -> None:
     probs = passes_of(0)[0]
     found, theirs = scores(ours, [probs]), activeml.uncertainty_scores(probs, method=method)
@@ -110,7 +115,9 @@ def test_scores_are_the_uncertainty_scores_of_scikit_activeml(ours: Strategy, me
     assert np.argsort(-found).tolist() == np.argsort(-theirs).tolist()
 
 
-@pytest.mark.parametrize(("ours", "method"), [(Entropy(), "entropy"), (LeastConfidence(), "least_confident"), (Margin(), "margin_sampling")])
+@pytest.mark.parametrize(
+    ("ours", "method"), [(Entropy(), "entropy"), (LeastConfidence(), "least_confident"), (Margin(), "margin_sampling")]
+)
 def test_uncertainty_sampling_in_our_loop_asks_for_our_top_scores(ours: Strategy, method: str) -> None:
     pool = whole_of(3)
     best = pool.ids[np.argsort(-scores(ours, [pool.outputs.probs_NC]))][:12]
@@ -119,7 +126,9 @@ def test_uncertainty_sampling_in_our_loop_asks_for_our_top_scores(ours: Strategy
 
 def test_bald_is_the_information_that_batch_bald_of_scikit_activeml_starts_from() -> None:
     passes = passes_of(1)
-    assert scores(Bald(), passes) == pytest.approx(activeml.batch_bald(np.stack(passes), batch_size=1)[0], abs=1e-6)  # theirs cuts off at 1e-7
+    assert scores(Bald(), passes) == pytest.approx(
+        activeml.batch_bald(np.stack(passes), batch_size=1)[0], abs=1e-6
+    )  # theirs cuts off at 1e-7
 
 
 @pytest.mark.parametrize("pixels", [(), (3, 2)], ids=["an image", "pixels"])
@@ -127,11 +136,17 @@ def test_bald_is_the_information_that_batch_bald_of_scikit_activeml_starts_from(
 def test_bald_and_mc_dropout_score_as_baal_does(ours: Strategy, heuristic: str, pixels: tuple[int, ...]) -> None:
     pytest.importorskip("baal", reason="baal is not installed: it brings Jupyter along", exc_type=ImportError)
     passes = passes_of(2, 9, 50, 5, *pixels)
-    assert scores(Baal.model_validate({"heuristic": heuristic}), passes) == pytest.approx(scores(ours, passes), abs=1e-12)
+    assert scores(Baal.model_validate({"heuristic": heuristic}), passes) == pytest.approx(
+        scores(ours, passes), abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
-    ("by", "theirs"), [("vote_entropy", lambda votes: activeml.vote_entropy(votes, range(5))), ("variation_ratio", activeml.variation_ratios)]
+    ("by", "theirs"),
+    [
+        ("vote_entropy", lambda votes: activeml.vote_entropy(votes, range(5))),
+        ("variation_ratio", activeml.variation_ratios),
+    ],
 )
 def test_votes_of_a_committee_count_as_in_scikit_activeml(by: str, theirs: Any) -> None:
     """But for ties, to which ours gives a millionth of the entropy."""
@@ -147,12 +162,20 @@ def test_typiclust_picks_what_scikit_activeml_picks_where_clusters_are_clear() -
     """Theirs has no cap on clusters, scales nothing, and wants more neighbours than half of a small cluster: here all of that is the same."""
     rng = np.random.default_rng(0)
     sizes = [30, 26, 22, 18, 14, 12]
-    features = np.concatenate([rng.normal(size=(size, 4)) + 100 * np.eye(6)[i, :4] - 300 * (i > 3) * i for i, size in enumerate(sizes)]).astype(np.float32)
+    features = np.concatenate(
+        [rng.normal(size=(size, 4)) + 100 * np.eye(6)[i, :4] - 300 * (i > 3) * i for i, size in enumerate(sizes)]
+    ).astype(np.float32)
     labeled = np.isin(np.arange(len(features)), [0, 60])  # one in the largest cluster, one in the third
     known = Known(np.flatnonzero(labeled), np.zeros(2, np.int32), features[labeled])
     pool = Whole(np.flatnonzero(~labeled), said(np.zeros((120, 2))), features[~labeled], known, BENCH)
-    theirs = activeml.TypiClust(random_state=0, k=5).query(features.astype(np.float64), np.where(labeled, 0, np.nan), batch_size=4)
-    assert chosen(Typiclust(neighbors=5, normalized=False), pool, 4) == list(theirs) == chosen(ScikitActiveml(query="TypiClust"), pool, 4)
+    theirs = activeml.TypiClust(random_state=0, k=5).query(
+        features.astype(np.float64), np.where(labeled, 0, np.nan), batch_size=4
+    )
+    assert (
+        chosen(Typiclust(neighbors=5, normalized=False), pool, 4)
+        == list(theirs)
+        == chosen(ScikitActiveml(query="TypiClust"), pool, 4)
+    )
 
 
 @pytest.mark.parametrize("labeled", [0, 10])
@@ -169,7 +192,9 @@ def test_every_pick_of_prob_cover_covers_the_most_by_scikit_activeml(labeled: in
 
 def test_the_radius_of_prob_cover_lies_where_scikit_activeml_sees_the_last_pure_one() -> None:
     rng = np.random.default_rng(1)
-    features = np.concatenate([rng.normal(size=(50, 2)) + place for place in ([0, 0], [7, 0], [0, 7])]).astype(np.float32)
+    features = np.concatenate([rng.normal(size=(50, 2)) + place for place in ([0, 0], [7, 0], [0, 7])]).astype(
+        np.float32
+    )
     steps = np.arange(0.05, 12, 0.05)
     theirs = activeml.ProbCover(n_classes=3, deltas=steps, random_state=0)
     theirs.query(features.astype(np.float64), np.full(150, np.nan))
@@ -203,7 +228,8 @@ def agree(found: np.ndarray, expected: np.ndarray) -> bool:
     often = expected * len(found) >= 5
     shares = [*expected[often], max(expected[~often].sum(), 1e-9)]
     return not counts[expected < 1e-12].any() and bool(
-        stats.chisquare([*counts[often], counts[~often].sum()], len(found) * np.array(shares), sum_check=False).pvalue > 0.01
+        stats.chisquare([*counts[often], counts[~often].sum()], len(found) * np.array(shares), sum_check=False).pvalue
+        > 0.01
     )
 
 
@@ -256,10 +282,16 @@ def test_settings_reach_the_strategy_there() -> None:
 @pytest.mark.parametrize(
     ("strategy", "sentence"),
     [
-        ({"query": "Bage"}, r"^params.yaml: score.strategy.query: found 'Bage', expected 'Badge', 'Clue', .* or 'UncertaintySampling'$"),
+        (
+            {"query": "Bage"},
+            r"^params.yaml: score.strategy.query: found 'Bage', expected 'Badge', 'Clue', .* or 'UncertaintySampling'$",
+        ),
         ({"query": "QueryByCommittee"}, r"found 'QueryByCommittee', expected 'Badge', 'Clue'"),
         ({}, r"^params.yaml: score.strategy.query: missing$"),
-        ({"query": "Badge", "settings": {"random_state": 1}}, r"expected neither random_state, which follows from the campaign's seed, nor missing_label$"),
+        (
+            {"query": "Badge", "settings": {"random_state": 1}},
+            r"expected neither random_state, which follows from the campaign's seed, nor missing_label$",
+        ),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_runs(strategy: dict[str, Any], sentence: str) -> None:
@@ -268,26 +300,36 @@ def test_what_cannot_run_is_refused_before_anything_runs(strategy: dict[str, Any
 
 
 def test_a_setting_that_the_strategy_there_does_not_know_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^params.yaml: score.strategy.settings.metrik: unknown to CoreSet of scikit-activeml; did you mean metric"):
+    with pytest.raises(
+        UserError,
+        match=r"^params.yaml: score.strategy.settings.metrik: unknown to CoreSet of scikit-activeml; did you mean metric",
+    ):
         chosen(ScikitActiveml(query="CoreSet", settings={"metrik": "cosine"}), whole_of(), 2)
 
 
 def test_what_goes_wrong_there_is_said_in_one_sentence() -> None:
-    with pytest.raises(CodlineError, match=r"^score.strategy: UncertaintySampling of scikit-activeml failed: The given method tea .*") as found:
+    with pytest.raises(
+        CodlineError, match=r"^score.strategy: UncertaintySampling of scikit-activeml failed: The given method tea .*"
+    ) as found:
         chosen(ScikitActiveml(query="UncertaintySampling", settings={"method": "tea"}), whole_of(), 2)
     assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(
     ("module", "strategy", "wanted"),
-    [("skactiveml", {"name": "scikit_activeml", "query": "CoreSet"}, "scikit-activeml>=1"), ("baal", {"name": "baal"}, "baal>=2")],
+    [
+        ("skactiveml", {"name": "scikit_activeml", "query": "CoreSet"}, "scikit-activeml>=1"),
+        ("baal", {"name": "baal"}, "baal>=2"),
+    ],
 )
 def test_without_its_package_each_is_refused_before_anything_runs(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, module: str, strategy: dict[str, str], wanted: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     workspace.change(**{"score.strategy": strategy})
-    sentence = rf"^params.yaml: score.strategy.name: found '{strategy['name']}', which needs {wanted}; it is not installed$"
+    sentence = (
+        rf"^params.yaml: score.strategy.name: found '{strategy['name']}', which needs {wanted}; it is not installed$"
+    )
     with pytest.raises(UserError, match=sentence):
         check(workspace.root / "params.yaml")
     with pytest.raises(UserError, match=sentence):
@@ -308,7 +350,9 @@ def test_baal_scores_the_same_bits_for_every_batch_size_in_a_campaign(workspace:
     pytest.importorskip("baal", reason="baal is not installed: it brings Jupyter along", exc_type=ImportError)
     found = []
     for size in (7, 1024):
-        workspace.change(**{"score.strategy": {"name": "baal", "heuristic": heuristic, "passes": 5}, "score.batch_size": size})
+        workspace.change(
+            **{"score.strategy": {"name": "baal", "heuristic": heuristic, "passes": 5}, "score.batch_size": size}
+        )
         workspace.run("score", "c2")
         found.append(workspace.path("score", "scores", "c2").read_bytes())
     assert found[0] == found[1]
@@ -323,7 +367,10 @@ def test_an_image_that_is_not_finite_is_refused_instead_of_changing_its_neighbou
     pytest.importorskip("baal", reason="baal is not installed: it brings Jupyter along", exc_type=ImportError)
     strategy, passes = Baal.model_validate({"heuristic": heuristic}), passes_of(10)
     before = scores(strategy, passes)
-    sure = [np.where(np.arange(50)[:, None] == 3, np.nextafter(np.eye(5)[0], 2) * (np.arange(5) == 0), probs) for probs in passes]
+    sure = [
+        np.where(np.arange(50)[:, None] == 3, np.nextafter(np.eye(5)[0], 2) * (np.arange(5) == 0), probs)
+        for probs in passes
+    ]
     assert np.delete(scores(strategy, sure), 3).tolist() == np.delete(before, 3).tolist()
     passes[1][4] = np.nan
     with pytest.raises(DataError, match=r"^outputs of image 4: found NaN or infinity, expected finite numbers$"):
@@ -345,7 +392,15 @@ def test_ranks_within_a_subset_of_the_pool_are_not_taken_for_places_in_the_pool(
     """baal 2.1.0's ActiveLearningExperiment labels the wrong images when pool_size is given."""
     workspace.change(**{"score.strategy": {"name": "entropy"}, "select.budget": 20})
     workspace.run("score", "c2")
-    whole = dict(zip(*(tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)[key].to_pylist() for key in ("id", "score")), strict=True))
+    whole = dict(
+        zip(
+            *(
+                tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)[key].to_pylist()
+                for key in ("id", "score")
+            ),
+            strict=True,
+        )
+    )
     workspace.change(**{"score.subset": 100})
     for stage in ("score", "select"):
         workspace.run(stage, "c2")

@@ -28,7 +28,12 @@ SURE, TORN, EVEN = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]
 
 
 def pool_of(now: list[list[float]], before: list[list[float]] | None = None, *, first_cycle: bool = False) -> Pool:
-    return Pool(np.arange(len(now)), said(now), dict.fromkeys(("previous", "average", "independent", 100), said(before or now)), first_cycle)
+    return Pool(
+        np.arange(len(now)),
+        said(now),
+        dict.fromkeys(("previous", "average", "independent", 100), said(before or now)),
+        first_cycle,
+    )
 
 
 def said(probs: list[list[float]]) -> Outputs:
@@ -55,7 +60,9 @@ def test_cod_wants_what_moved_most_since_the_last_cycle() -> None:
 
 def test_true_loss_wants_what_the_model_is_most_wrong_about() -> None:
     pool = pool_of([SURE, TORN, EVEN, [0.01, 0.98, 0.01]])
-    assert TrueLoss().scores(replace(pool, truth=np.array([0, 0, 2, 0])), RNG) == pytest.approx([0, np.log(2), np.log(3), np.log(100)])
+    assert TrueLoss().scores(replace(pool, truth=np.array([0, 0, 2, 0])), RNG) == pytest.approx(
+        [0, np.log(2), np.log(3), np.log(100)]
+    )
 
 
 def test_true_loss_counts_the_pixels_that_have_a_class_alone() -> None:
@@ -165,7 +172,9 @@ A, B, C = SURE, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(
-    ("by", "expected"), [("vote_entropy", [0, entr([1 / 3, 2 / 3]).sum(), np.log(3)]), ("variation_ratio", [0, 1 / 3, 2 / 3])], ids=["entropy", "ratio"]
+    ("by", "expected"),
+    [("vote_entropy", [0, entr([1 / 3, 2 / 3]).sum(), np.log(3)]), ("variation_ratio", [0, 1 / 3, 2 / 3])],
+    ids=["entropy", "ratio"],
 )
 def test_qbc_wants_the_most_divided_vote(by: str, expected: list[float]) -> None:
     strategy = Qbc.model_validate({"by": by, "members": [1, 2]})
@@ -174,7 +183,9 @@ def test_qbc_wants_the_most_divided_vote(by: str, expected: list[float]) -> None
 
 def test_a_tied_vote_goes_by_how_torn_the_members_are_and_never_above_a_clearer_one() -> None:
     hesitant = [0.4, 0.3, 0.3]
-    agreed, torn, divided = Qbc(members=[1, 2]).scores(committee([A, hesitant, A], [A, hesitant, B], [A, hesitant, A]), RNG)
+    agreed, torn, divided = Qbc(members=[1, 2]).scores(
+        committee([A, hesitant, A], [A, hesitant, B], [A, hesitant, A]), RNG
+    )
     assert 0 == agreed < torn < 1e-5 < divided
 
 
@@ -191,7 +202,9 @@ def test_the_pixels_of_an_image_are_voted_on_one_by_one() -> None:
 
 @pytest.mark.parametrize("size", range(2, 10))
 def test_what_breaks_a_tie_is_less_than_any_two_votes_lie_apart(size: int) -> None:
-    results = [np.bincount(ballots, minlength=size) / size for ballots in combinations_with_replacement(range(size), size)]
+    results = [
+        np.bincount(ballots, minlength=size) / size for ballots in combinations_with_replacement(range(size), size)
+    ]
     spread = np.unique([np.sort(result) for result in results], axis=0)
     apart = np.diff(np.sort(entr(spread).sum(1)))
     assert apart[apart > 1e-12].min() > TIE * np.log(1000)

@@ -36,7 +36,12 @@ QUIET = {"PYTHONPATH": str(REPOSITORY), "CODLINE_TRACKING": "on"}
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow's empty tables: they take seconds to make, so every test gets a copy."""
     folder = tmp_path_factory.mktemp("mlflow")
-    subprocess.run([sys.executable, "-m", "codline.tracking", "init"], cwd=folder, env=os.environ | QUIET | {"MLFLOW_EXPERIMENT_NAME": "another"}, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "codline.tracking", "init"],
+        cwd=folder,
+        env=os.environ | QUIET | {"MLFLOW_EXPERIMENT_NAME": "another"},
+        check=True,
+    )
     return folder / "mlflow.db"
 
 
@@ -86,7 +91,10 @@ def runs() -> dict[str, Any]:
 
 
 def points(run: Any) -> dict[str, list[tuple[int, float]]]:
-    return {key: sorted((point.step, point.value) for point in client().get_metric_history(run.info.run_id, key)) for key in run.data.metrics}
+    return {
+        key: sorted((point.step, point.value) for point in client().get_metric_history(run.info.run_id, key))
+        for key in run.data.metrics
+    }
 
 
 def picture() -> dict[str, Any]:
@@ -95,15 +103,28 @@ def picture() -> dict[str, Any]:
     for name, run in runs().items():
         files = sorted(file.path for file in client().list_artifacts(run.info.run_id))
         tags = {key: value for key, value in run.data.tags.items() if key.startswith("codline.")}
-        inputs = sorted((known.dataset.name, known.dataset.digest, known.dataset.source) for known in run.inputs.dataset_inputs)
-        seen[name] = (run.info.status, run.data.params, tags, points(run), files, inputs, len(run.outputs.model_outputs if run.outputs else []))
+        inputs = sorted(
+            (known.dataset.name, known.dataset.digest, known.dataset.source) for known in run.inputs.dataset_inputs
+        )
+        seen[name] = (
+            run.info.status,
+            run.data.params,
+            tags,
+            points(run),
+            files,
+            inputs,
+            len(run.outputs.model_outputs if run.outputs else []),
+        )
     versions = client().search_model_versions("name = 'codline-digits'")
     seen["versions"] = sorted((version.tags["codline.cycle"], version.tags["accuracy"]) for version in versions)
     cycle_of = {version.version: version.tags["codline.cycle"] for version in versions}
     aliases = client().get_registered_model("codline-digits").aliases if versions else {}
     seen["aliases"] = {alias: cycle_of[int(version)] for alias, version in aliases.items()}
     experiment = client().get_experiment_by_name("codline").experiment_id
-    seen["models"] = sorted((model.name, str(model.status), model.metrics is not None) for model in client().search_logged_models([experiment]))
+    seen["models"] = sorted(
+        (model.name, str(model.status), model.metrics is not None)
+        for model in client().search_logged_models([experiment])
+    )
     return seen
 
 
@@ -137,10 +158,14 @@ def test_a_finished_campaign_is_one_run_with_a_nested_run_for_each_cycle(tracked
     found = [read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.wiring.cycles]
     assert points(whole)["accuracy"] == [(metrics["labels"], metrics["accuracy"]) for metrics in found]
     curve = tables.read_csv(tracked.path("train", "curve", "c2"), tables.TRAINING)
-    assert points(cycles[1])["train/task_loss"] == list(zip(curve["epoch"].to_pylist(), curve["task_loss"].to_pylist(), strict=True))
+    assert points(cycles[1])["train/task_loss"] == list(
+        zip(curve["epoch"].to_pylist(), curve["task_loss"].to_pylist(), strict=True)
+    )
     told, shown = read_json(tracked.path("diagnose", "diagnostics", "c2")), cycles[1].data.metrics
     plain = {f"diagnose/{key}": value for key, value in told.items() if isinstance(value, float)}
-    assert {"diagnose/spearman", "diagnose/spearman_low", "diagnose/mean_discrepancy", "diagnose/capture_gain"} <= set(plain)
+    assert {"diagnose/spearman", "diagnose/spearman_low", "diagnose/mean_discrepancy", "diagnose/capture_gain"} <= set(
+        plain
+    )
     overlaps = {f"diagnose/overlap/{name}": share for name, share in told["overlap"].items()}
     assert {key: value for key, value in shown.items() if key.startswith("diagnose/")} == plain | overlaps
     assert cycles[1].data.metrics["seconds/acquisition"] == 3.0
@@ -157,11 +182,15 @@ def test_syncing_twice_leaves_the_same_runs_and_points(tracked: Workspace) -> No
     assert {name: run.info.run_id for name, run in runs().items()} == ids
 
 
-def test_the_history_of_a_metric_is_asked_for_only_where_there_is_one(tracked: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_of_a_metric_is_asked_for_only_where_there_is_one(
+    tracked: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlflow import MlflowClient
 
     asked, history = list[str](), MlflowClient.get_metric_history
-    monkeypatch.setattr(MlflowClient, "get_metric_history", lambda self, run, key: asked.append(key) or history(self, run, key))
+    monkeypatch.setattr(
+        MlflowClient, "get_metric_history", lambda self, run, key: asked.append(key) or history(self, run, key)
+    )
     synced(tracked, "c1")
     assert asked == []
     synced(tracked)
@@ -173,7 +202,11 @@ def test_the_history_of_a_metric_is_asked_for_only_where_there_is_one(tracked: W
 def test_an_unfinished_campaign_goes_on_running(tracked: Workspace) -> None:
     tracked.path("evaluate", "metrics", "c3").unlink()
     synced(tracked, "c2", "c3")
-    assert {name: run.info.status for name, run in runs().items()} == {"digits cod seed 0": "RUNNING", "c2": "FINISHED", "c3": "RUNNING"}
+    assert {name: run.info.status for name, run in runs().items()} == {
+        "digits cod seed 0": "RUNNING",
+        "c2": "FINISHED",
+        "c3": "RUNNING",
+    }
 
 
 class Killed(BaseException):
@@ -195,7 +228,9 @@ def mortal(lives: int) -> type:
 
         return last
 
-    writes = [name for name in dir(MlflowClient) if name.startswith(("log_", "create_", "set_", "finalize_", "update_"))]
+    writes = [
+        name for name in dir(MlflowClient) if name.startswith(("log_", "create_", "set_", "finalize_", "update_"))
+    ]
     return type("Mortal", (MlflowClient,), {name: dying(getattr(MlflowClient, name)) for name in writes})
 
 
@@ -249,13 +284,17 @@ def test_a_training_that_fails_is_shown_as_failed_and_may_be_tried_again(tracked
     assert runs()["c2"].info.status == "FAILED"
     assert runs()["c1"].info.status == "FINISHED"  # the follower had time for what the cycle before had left
     before = runs()["c2"].info.run_id
-    tables.write_csv(pa.Table.from_pylist(rows, schema=tables.TRAINING), tables.TRAINING, tracked.path("train", "curve", "c2"))
+    tables.write_csv(
+        pa.Table.from_pylist(rows, schema=tables.TRAINING), tables.TRAINING, tracked.path("train", "curve", "c2")
+    )
     synced(tracked, "c2")
     assert (runs()["c2"].info.run_id, runs()["c2"].info.status) == (before, "FINISHED")
     assert epochs("c2") == [1, 2, 3]
 
 
-def test_a_follower_that_hangs_does_not_fail_its_stage(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_follower_that_hangs_does_not_fail_its_stage(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(runner, "PATIENCE", 0.2)
     with subprocess.Popen(["sleep", "60"], stdin=subprocess.PIPE, bufsize=0) as hanging:
         runner.dismiss(hanging, b"done\n")
@@ -266,7 +305,9 @@ def test_a_follower_that_hangs_does_not_fail_its_stage(monkeypatch: pytest.Monke
 def test_two_syncs_at_once_leave_one_campaign(tracked: Workspace) -> None:
     shutil.rmtree(tracked.root / "cycles" / "c3")
     command = [sys.executable, "-m", "codline.tracking", "sync"]
-    both = [subprocess.Popen(command, cwd=tracked.root, env=os.environ | QUIET, stdout=subprocess.DEVNULL) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, cwd=tracked.root, env=os.environ | QUIET, stdout=subprocess.DEVNULL) for _ in range(2)
+    ]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
     seen = picture()
     assert synced(tracked) == ["c1: up to date", "c2: up to date", "c3: not run yet"]
@@ -281,7 +322,9 @@ def test_without_a_server_the_stage_finishes_and_a_later_sync_fills_in(tracked: 
         closed = f"http://127.0.0.1:{free.getsockname()[1]}"
     finished = tracked.command("report", CODLINE_TRACKING="on", MLFLOW_TRACKING_URI=closed)
     assert finished.returncode == 0
-    assert finished.stderr.splitlines() == [f"codline: MLflow at {closed} did not answer ([Errno 111] Connection refused); run `codline track` later"]
+    assert finished.stderr.splitlines() == [
+        f"codline: MLflow at {closed} did not answer ([Errno 111] Connection refused); run `codline track` later"
+    ]
     synced(tracked, "c1")
     whole = runs()["digits cod seed 0"].info.run_id
     assert "report/index.html" in {file.path for file in client().list_artifacts(whole, "report")}
@@ -302,7 +345,10 @@ def test_changed_results_replace_the_run_of_their_cycle_alone(tracked: Workspace
     write_json(path, read_json(path) | {"accuracy": 1.0})
     assert [line.partition(" ")[2].split()[0] for line in synced(tracked)] == ["up", "replaced", "up"]
     after = {name: run.info.run_id for name, run in runs().items()}
-    assert {name for name in before if before[name] != after[name]} == {"c2", "digits cod seed 0"}  # no point of the old curve may stay
+    assert {name for name in before if before[name] != after[name]} == {
+        "c2",
+        "digits cod seed 0",
+    }  # no point of the old curve may stay
     seen = picture()
     assert dict(seen["versions"])["c2"] == "1.0"
     assert len(seen["versions"]) == len(seen["models"]) == 3
@@ -354,9 +400,13 @@ def test_the_best_model_loads_anywhere_and_predicts_as_its_file_does(tracked: Wo
     best = max(found, key=lambda cycle: (found[cycle]["accuracy"], -found[cycle]["labels"]))
     facts = dataset_info.opened(tracked.path("prepare", "dataset"))
     store = image_store.opened(tracked.path("prepare", "images"))
-    network, _ = model_file.load_network(tracked.path("train", "model", best), classes=len(facts.classes), shape=facts.shape)
+    network, _ = model_file.load_network(
+        tracked.path("train", "model", best), classes=len(facts.classes), shape=facts.shape
+    )
     normalize = inference.Normalize(facts.mean, facts.std, compute.device("cpu"))
-    expected = output_store.softmax(np.concatenate([logits for _, logits in inference.logits(network, store.take, store.ids, normalize, 512)]))
+    expected = output_store.softmax(
+        np.concatenate([logits for _, logits in inference.logits(network, store.take, store.ids, normalize, 512)])
+    )
     np.save(tmp_path / "images.npy", store.take(store.ids))
     script = """
 import mlflow, numpy, torch
@@ -373,7 +423,10 @@ def test_the_lock_vouches_for_what_was_made_from_these_files_and_params(tracked:
     def written(model: str, seed: int) -> Lock:
         stages = {
             "train@c1": {"outs": [{"path": "m", "md5": "new"}], "params": {"params.yaml": {"seed": seed}}},
-            "evaluate@c1": {"deps": [{"path": "m", "md5": model}, {"path": "code.py", "md5": "x"}], "outs": [{"path": "metrics", "md5": "y"}]},
+            "evaluate@c1": {
+                "deps": [{"path": "m", "md5": model}, {"path": "code.py", "md5": "x"}],
+                "outs": [{"path": "metrics", "md5": "y"}],
+            },
         }
         (tracked.root / "dvc.lock").write_text(json.dumps({"schema": "2.0", "stages": stages}))
         return Lock(tracked.wiring)
@@ -386,9 +439,14 @@ def test_the_lock_vouches_for_what_was_made_from_these_files_and_params(tracked:
 
 
 def test_the_lock_vouches_for_a_report_on_these_cycles_alone(tracked: Workspace) -> None:
-    folder = hashlib.md5(b'[{"md5": "a", "relpath": "c1/m"}, {"md5": "b", "relpath": "c2/m"}]').hexdigest() + ".dir"  # as DVC hashes folders
+    folder = (
+        hashlib.md5(b'[{"md5": "a", "relpath": "c1/m"}, {"md5": "b", "relpath": "c2/m"}]').hexdigest() + ".dir"
+    )  # as DVC hashes folders
     for second, current in (("b", True), ("c", False)):
-        trained = {"train@c1": {"outs": [{"path": "cycles/c1/m", "md5": "a"}]}, "train@c2": {"outs": [{"path": "cycles/c2/m", "md5": second}]}}
+        trained = {
+            "train@c1": {"outs": [{"path": "cycles/c1/m", "md5": "a"}]},
+            "train@c2": {"outs": [{"path": "cycles/c2/m", "md5": second}]},
+        }
         stages = trained | {"report": {"deps": [{"path": "cycles", "md5": folder}]}}
         (tracked.root / "dvc.lock").write_text(json.dumps({"schema": "2.0", "stages": stages}))
         assert Lock(tracked.wiring).vouches("report") == current
@@ -402,4 +460,10 @@ def test_results_of_other_params_are_not_logged(tracked: Workspace) -> None:
     assert runs() == {}
     synced(tracked, ran="train@c1")
     assert set(runs()) == {"c1", "digits cod seed 0"}
-    assert set(runs()["c1"].data.metrics) == {"train/learning_rate", "train/task_loss", "train/unsupervised_loss", "train/accuracy", "seconds/train"}
+    assert set(runs()["c1"].data.metrics) == {
+        "train/learning_rate",
+        "train/task_loss",
+        "train/unsupervised_loss",
+        "train/accuracy",
+        "seconds/train",
+    }
