@@ -94,7 +94,7 @@ def prepared(plan: Plan) -> Iterator[Workspace]:
         data = Generated(count=plan.count, shape=plan.shape)
         # The dataset is none of the family: params.yaml could not name it.
         params = Params.model_construct(dataset=data, start=plan.start, model=plan.model)
-        outs = {name: Path(value) for name, value in workspace.wiring.arguments("prepare").items()}
+        outs = {name: Path(value) for name, value in workspace.pipeline.arguments("prepare").items()}
         prepare(params, seed=0, compute=Compute(device="cpu"), **outs)
         yield workspace
 

@@ -39,7 +39,7 @@ def functions(folder: str, cycles: int) -> dict[str, float]:
         workspace = created(Path(folder))
         workspace.change(**{"train.epochs": 5} | params.chain(cycles))
         workspace.run("prepare")
-        for cycle in workspace.wiring.queries:
+        for cycle in workspace.pipeline.queries:
             found = {stage: timed(lambda stage=stage, cycle=cycle: workspace.run(stage, cycle)) for stage in ORDER}  # type: ignore[misc]
     return found
 

@@ -38,7 +38,7 @@ def strategies(steps: int) -> dict[str, Strategy]:
 
 
 def contender(workspace: Workspace, name: str, strategy: Strategy, foretelling: Path) -> Contender:
-    companions = {"companions": foretelling} if strategy.predicted else {}
+    companions = {"auxiliary": foretelling} if strategy.predicted else {}
     workspace.change(**{"score.strategy": strategy.model_dump()})
     params = Path(shutil.copy("params.yaml", f"{name}.yaml"))
 
@@ -51,12 +51,12 @@ def contender(workspace: Workspace, name: str, strategy: Strategy, foretelling: 
 
 def foretold(workspace: Workspace) -> Path:
     """What foretells losses, trained beside the same weights: a training keeps the companion of one objective."""
-    kept = workspace.wiring.params["train"]["objective"]
+    kept = workspace.pipeline.params["train"]["objective"]
     workspace.change(**{"train.objective": {"name": "ll4al", "persists": False}})
     workspace.run(
         "train",
         "c2",
-        companions=Path("foretelling.safetensors"),
+        auxiliary=Path("foretelling.safetensors"),
         model=Path("beside.safetensors"),
         curve=Path("beside.csv"),
     )

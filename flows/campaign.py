@@ -7,7 +7,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from codline.core import params
 from codline.orchestration import artifacts, dvc_lock, prefect_runs, workspace
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from flows.cycle import cycle, limited
 from flows.tasks import prepare, report
 
@@ -29,7 +29,7 @@ def campaign(
     with workspace.held(), prefect_runs.recorded(), limited(timeout_minutes):
         workspace.changed(changes(strategy, seed, cycles, overrides), preset)
         prepare()
-        for name in Wiring().cycles:
+        for name in Pipeline().cycles:
             cycle(name, timeout_minutes)
             artifacts.curve()
         dvc_lock.tidied()

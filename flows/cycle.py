@@ -8,7 +8,7 @@ from pydantic import PositiveFloat
 from codline.core import params
 from codline.core.errors import UserError
 from codline.orchestration import artifacts, prefect_runs, workspace
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from flows.tasks import annotate, diagnose, evaluate, merge, score, select, train
 
 
@@ -35,15 +35,15 @@ def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> No
 
 def ready(cycle: str) -> bool:
     """Refuse an unknown cycle, or one whose predecessor is not finished; say whether this one asks for labels."""
-    wiring = Wiring()
-    if cycle not in wiring.cycles:
-        raise UserError(f"cycle: found {cycle!r}{params.near(cycle, wiring.cycles)}")
-    labeled = wiring.path("train", "labeled", cycle)
+    pipeline = Pipeline()
+    if cycle not in pipeline.cycles:
+        raise UserError(f"cycle: found {cycle!r}{params.near(cycle, pipeline.cycles)}")
+    labeled = pipeline.path("train", "labeled", cycle)
     if not labeled.exists():
         raise UserError(
             f"cycle {cycle} needs {labeled}, which is not there yet: run the cycle before it, or the campaign"
         )
-    return cycle in wiring.queries
+    return cycle in pipeline.queries
 
 
 class limited:  # noqa: N801 (used as a statement)

@@ -25,7 +25,7 @@ from codline.core.files import read_json, write_json
 from codline.orchestration import fork_server_client, prefect_runs, prefect_server, study_grid, worktrees
 from codline.orchestration.study_grid import Overrides, Point, Study
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from codline.runtime.process_lifetime import OWNER
 
 LOOK = 0.3  # seconds between two looks at how far the others are
@@ -65,7 +65,7 @@ class Plan:
 
     @cached_property
     def shared(self) -> dict[str, dict[str, str]]:
-        stages = Wiring().stages
+        stages = Pipeline().stages
         return {point.name: study_grid.shared(point, stages) for point in self.points}
 
     def tell(self, point: Point, state: str) -> None:
@@ -256,8 +256,8 @@ def run(plan: Plan, point: Point) -> None:
 
 
 def curve(tree: Path) -> list[dict[str, Any]]:
-    wiring = Wiring(tree)
-    metrics = {cycle: read_json(wiring.path("evaluate", "metrics", cycle)) for cycle in wiring.cycles}
+    pipeline = Pipeline(tree)
+    metrics = {cycle: read_json(pipeline.path("evaluate", "metrics", cycle)) for cycle in pipeline.cycles}
     return [
         {"cycle": cycle} | {key: found[key] for key in ("labels", "accuracy", "loss", "mean_iou") if key in found}
         for cycle, found in metrics.items()

@@ -35,21 +35,21 @@ def diagnose(
     dataset: In,
     oracle: In,
     model: In,
-    companions: In,
+    auxiliary: In,
     outputs: In,
-    previous: In,
+    previous_outputs: In,
     scores: In,
     query: In,
     diagnostics: Out,
 ) -> None:
     device = configure(compute)
-    facts, beside = dataset_info.opened(dataset), auxiliary_networks.read(companions)
+    facts, beside = dataset_info.opened(dataset), auxiliary_networks.read(auxiliary)
     table = tables.read(scores, tables.SCORES)
     ids, wanted = table["id"].to_numpy(), table["score"].to_numpy()
     if not np.isin(ids, ids_of(oracle, tables.ORACLE)).all():  # people are asked, because nobody knows
         write_json(diagnostics, {"spearman": None})
         return
-    ours, before = (output_store.opened(path, facts.outputs) for path in (outputs, previous))
+    ours, before = (output_store.opened(path, facts.outputs) for path in (outputs, previous_outputs))
     seen = diagnosis.looked_back(
         ids, looked_up(ids, oracle, tables.ORACLE), ours, before, len(facts.classes), params.batch_size
     )

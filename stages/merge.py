@@ -17,13 +17,15 @@ class Params(Section):
     pass
 
 
-def merge(params: Params, *, cycle: str, dataset: In, pool: In, previous: In, annotations: In, labeled: Out) -> None:
-    old, new = tables.read(previous, tables.LABELED), tables.read(annotations, tables.ANNOTATIONS)
+def merge(
+    params: Params, *, cycle: str, dataset: In, pool: In, previous_labeled: In, annotations: In, labeled: Out
+) -> None:
+    old, new = tables.read(previous_labeled, tables.LABELED), tables.read(annotations, tables.ANNOTATIONS)
     classes = dataset_info.opened(dataset).classes
     ids, labels = new["id"].to_numpy(), new["label"].to_numpy()
     unique, counts = np.unique(ids, return_counts=True)
     refuse(annotations, unique[counts > 1], "is labelled twice")
-    refuse(annotations, np.intersect1d(ids, old["id"].to_numpy()), f"already has a label in {previous}")
+    refuse(annotations, np.intersect1d(ids, old["id"].to_numpy()), f"already has a label in {previous_labeled}")
     refuse(annotations, np.setdiff1d(ids, ids_of(pool, tables.POOL)), f"is not in {pool}")
     numbers = np.array([highest(one) for one in labels], np.int64)
     outside = (numbers < 0) | (numbers >= len(classes))

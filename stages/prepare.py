@@ -41,7 +41,7 @@ def prepare(
     test: Out,
     labeled: Out,
     model: Out,
-    companions: Out,
+    auxiliary: Out,
     outputs: Out,
 ) -> None:
     device = configure(compute)
@@ -52,7 +52,7 @@ def prepare(
     model_file.save_network(
         model, network, model_file.Card(params.model.model_dump(), len(data.classes), data.shape, "init", 0)
     )
-    auxiliary_networks.write(companions, "init", {})
+    auxiliary_networks.write(auxiliary, "init", {})
     normalize = inference.Normalize(data.mean, data.std, device)
     batch = max(8, min(512, PIXELS // (data.shape[1] * data.shape[2])))
     with output_store.writing(outputs, data.outputs, "init") as keep:

@@ -63,9 +63,9 @@ def score(
     pool: In,
     labeled: In,
     model: In,
-    companions: In,
-    previous: In,
-    earlier: In,
+    auxiliary: In,
+    previous_outputs: In,
+    previous_model: In,
     truth: In,
     outputs: Out,
     scores: Out,
@@ -76,14 +76,14 @@ def score(
     strategy.suited(facts.task)
     classes, shape = len(facts.classes), facts.shape
     network, card = model_file.load_network(model, classes=classes, shape=shape)
-    before = model_file.read_card(earlier, classes=classes, shape=shape)
-    kept = None if params.previous == "recomputed" else output_store.opened(previous, facts.outputs)
+    before = model_file.read_card(previous_model, classes=classes, shape=shape)
+    kept = None if params.previous == "recomputed" else output_store.opened(previous_outputs, facts.outputs)
     first_cycle = before.cycle == "init"
     untrained = partial(card.spec.drawn, classes, shape, random_streams.derive(seed, "independent"))
     needs = strategy.needs(first_cycle) - ({"previous"} if kept is not None else set())
-    left = auxiliary_networks.read(companions)
+    left = auxiliary_networks.read(auxiliary)
     others = scorers.networks(
-        needs, left, lambda: model_file.load_network(earlier, classes=classes, shape=shape)[0], untrained
+        needs, left, lambda: model_file.load_network(previous_model, classes=classes, shape=shape)[0], untrained
     )
     predictor = auxiliary_networks.predictor(left).to(device) if strategy.predicted else None
     ids = unlabeled(pool, labeled)

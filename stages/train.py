@@ -31,11 +31,11 @@ def train(
     dataset: In,
     pool: In,
     labeled: In,
-    previous: In,
-    kept: In,
+    previous_model: In,
+    previous_auxiliary: In,
     model: Out,
-    companions: Out,
-    curve: Out,
+    auxiliary: Out,
+    training_curve: Out,
 ) -> None:
     device = configure(compute)
     facts = dataset_info.opened(dataset)
@@ -47,18 +47,18 @@ def train(
         unlabeled(pool, labeled),
         inference.Normalize(facts.mean, facts.std, device),
     )
-    network, before = model_file.load_network(previous, classes=len(facts.classes), shape=facts.shape)
+    network, before = model_file.load_network(previous_model, classes=len(facts.classes), shape=facts.shape)
     beside = Beside(
         previous=copy.deepcopy(network) if before.cycle != "init" else None,
         independent=partial(
             before.spec.drawn, before.classes, before.shape, random_streams.derive(seed, "independent")
         ),
-        kept=auxiliary_networks.of_objective(auxiliary_networks.read(kept)),
+        kept=auxiliary_networks.of_objective(auxiliary_networks.read(previous_auxiliary)),
     )
     if params.start_from == "fresh":
         network = before.spec.initial(before.classes, before.shape, random_streams.derive(seed, "init"))
     saved = checkpoints.Checkpoint(
-        [dataset, pool, labeled, previous, kept],
+        [dataset, pool, labeled, previous_model, previous_auxiliary],
         params=params.model_dump(),
         seed=seed,
         cycle=cycle,
@@ -87,8 +87,8 @@ def train(
     model_file.save_network(
         model, network, model_file.Card(before.model, before.classes, before.shape, cycle, len(known))
     )
-    auxiliary_networks.write(companions, cycle, done.tensors)
-    tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, curve)
+    auxiliary_networks.write(auxiliary, cycle, done.tensors)
+    tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, training_curve)
     saved.discard()
 
 

@@ -53,7 +53,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every stage but report has run. Read only: ask for `workspace` to change something."""
     workspace = created(tmp_path_factory.mktemp("campaign"))
     with contextlib.chdir(workspace.root):
-        for name in workspace.wiring.names():
+        for name in workspace.pipeline.names():
             stage, _, cycle = name.partition("@")
             if stage != "report":
                 workspace.run(stage, cycle or None)

@@ -11,7 +11,7 @@ import pytest
 
 from codline.cli.doctor import RECORD, cpu_differs, differences, hashes
 from codline.data import tables
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from tests.project import BIN, Project, warmed
 from tests.workspace import REPOSITORY
 
@@ -20,7 +20,7 @@ DIAGNOSTICS = GOLDEN.with_name("diagnostics.json")
 SAME_BYTES_ON_EVERY_CPU = [  # x86-64 with AVX2: what docs/reproducibility.md promises
     "data/*",
     "cycles/*/model.safetensors",
-    "cycles/*/companions.safetensors",
+    "cycles/*/auxiliary.safetensors",
     "cycles/*/training.csv",
     "cycles/*/outputs.parquet",
     "cycles/*/scores.parquet",
@@ -83,14 +83,14 @@ def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(demo: Project,
     )
     if not cpu_differs(REPOSITORY / RECORD):
         assert demo.lock == committed
-    wiring = Wiring(demo.root)
+    pipeline = Pipeline(demo.root)
     asked = {
-        cycle: tables.read(wiring.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
-        for cycle in wiring.queries
+        cycle: tables.read(pipeline.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
+        for cycle in pipeline.queries
     }
     assert asked == json.loads(GOLDEN.read_text())["ids"]
     measured = {
-        cycle: json.loads(wiring.path("diagnose", "diagnostics", cycle).read_text()) for cycle in wiring.queries
+        cycle: json.loads(pipeline.path("diagnose", "diagnostics", cycle).read_text()) for cycle in pipeline.queries
     }
     assert dict(numbers(measured)) == pytest.approx(
         dict(numbers(json.loads(DIAGNOSTICS.read_text()))), rel=1e-5, abs=1e-9
@@ -110,6 +110,6 @@ def test_the_golden_ids_are_those_of_the_committed_lock() -> None:
     """Cheap, everywhere: nobody may commit a new dvc.lock and forget the ids, or the reverse."""
     golden = json.loads(GOLDEN.read_text())
     committed = hashes((REPOSITORY / "dvc.lock").read_text())
-    wiring = Wiring(REPOSITORY)
-    assert list(golden["ids"]) == wiring.queries
-    assert golden["md5"] == {cycle: committed[f"cycles/{cycle}/query.parquet"] for cycle in wiring.queries}
+    pipeline = Pipeline(REPOSITORY)
+    assert list(golden["ids"]) == pipeline.queries
+    assert golden["md5"] == {cycle: committed[f"cycles/{cycle}/query.parquet"] for cycle in pipeline.queries}

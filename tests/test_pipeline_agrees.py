@@ -11,28 +11,28 @@ from typing import Any
 import pytest
 
 from codline.core import params
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from stages.runner import STAGES, In, Out, hints
 from tests.families import CHOSEN_BY
 from tests.workspace import REPOSITORY, function
 
-WIRING = Wiring(REPOSITORY)
-PARAMS = WIRING.params
+PIPELINE = Pipeline(REPOSITORY)
+PARAMS = PIPELINE.params
 ROOMS = ("stages", "codline")
 
-each_stage = pytest.mark.parametrize("stage", WIRING.stages)
+each_stage = pytest.mark.parametrize("stage", PIPELINE.stages)
 
 
 def body(stage: str) -> dict[str, Any]:
     """What dvc.yaml says of a stage, templates unresolved."""
-    spelled: dict[str, Any] = WIRING.stages[stage].get("do", WIRING.stages[stage])
+    spelled: dict[str, Any] = PIPELINE.stages[stage].get("do", PIPELINE.stages[stage])
     return spelled
 
 
 def arguments(stage: str, kind: Any) -> dict[str, str]:
     """The paths that cmd gives to the Ins, or the Outs, of the stage's signature."""
-    given = WIRING.arguments(stage)
-    return {name: given[name.replace("_", "-")] for name, hint in hints(function(stage)).items() if hint is kind}
+    given = PIPELINE.arguments(stage)
+    return {name: given[name] for name, hint in hints(function(stage)).items() if hint is kind}
 
 
 def listed(stage: str, *kinds: str) -> list[str]:
@@ -51,7 +51,7 @@ def test_every_stage_of_dvc_yaml_is_a_file_and_the_reverse() -> None:
         for path in (REPOSITORY / "stages").glob("*.py")
         if path.stem not in ("__init__", "__main__", "runner")
     }
-    assert set(WIRING.stages) == files == set(STAGES)
+    assert set(PIPELINE.stages) == files == set(STAGES)
 
 
 def test_every_section_of_params_yaml_belongs_to_a_stage_or_to_all() -> None:
@@ -59,7 +59,7 @@ def test_every_section_of_params_yaml_belongs_to_a_stage_or_to_all() -> None:
 
 
 def test_the_cycles_of_params_yaml_are_a_chain() -> None:
-    assert list(params.cycles(PARAMS)) == WIRING.cycles
+    assert list(params.cycles(PARAMS)) == PIPELINE.cycles
 
 
 @each_stage
@@ -69,16 +69,14 @@ def test_every_command_runs_the_stage_as_a_module(stage: str) -> None:
 
 @each_stage
 def test_a_command_spells_every_argument_of_the_signature(stage: str) -> None:
-    wanted = {
-        name.replace("_", "-") for name, hint in hints(function(stage)).items() if hint in (In, Out) or name == "cycle"
-    }
-    assert set(WIRING.arguments(stage)) == wanted
+    wanted = {name for name, hint in hints(function(stage)).items() if hint in (In, Out) or name == "cycle"}
+    assert set(PIPELINE.arguments(stage)) == wanted
 
 
 @each_stage
 def test_a_stage_takes_a_cycle_where_dvc_yaml_unrolls_it(stage: str) -> None:
-    assert ("foreach" in WIRING.stages[stage]) == ("cycle" in hints(function(stage)))
-    assert WIRING.arguments(stage).get("cycle", "${key}") == "${key}"
+    assert ("foreach" in PIPELINE.stages[stage]) == ("cycle" in hints(function(stage)))
+    assert PIPELINE.arguments(stage).get("cycle", "${key}") == "${key}"
 
 
 @each_stage

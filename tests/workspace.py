@@ -12,11 +12,11 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from codline.core import params
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from stages.runner import resolved
 
 REPOSITORY = Path(__file__).parents[1]
-STAGES = Wiring(REPOSITORY).stages
+STAGES = Pipeline(REPOSITORY).stages
 SMALL = {
     "prepare.dataset": {"name": "digits", "test": 0.2},
     "prepare.model": {"name": "small_cnn", "width": 4},
@@ -33,8 +33,8 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.wiring = Wiring(root)
-        self.wiring.stages = STAGES  # a tenth of a second to read, for every test
+        self.pipeline = Pipeline(root)
+        self.pipeline.stages = STAGES  # a tenth of a second to read, for every test
 
     def change(self, **dotted: Any) -> None:
         """Rewrite params.yaml: change(**{"select.budget": 7})."""
@@ -47,7 +47,7 @@ class Workspace:
             holder[last] = value
         with (self.root / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe", pure=True).dump(raw, file)
-        self.wiring.params = raw
+        self.pipeline.params = raw
 
     def copied(self, root: Path) -> "Workspace":
         """A copy to change, without its checkpoints."""
@@ -55,10 +55,10 @@ class Workspace:
         return Workspace(root)
 
     def path(self, stage: str, argument: str, cycle: str | None = None) -> Path:
-        return self.wiring.path(stage, argument, cycle)
+        return self.pipeline.path(stage, argument, cycle)
 
     def outputs(self, stage: str, cycle: str | None = None) -> list[Path]:
-        lists = self.wiring.stages[stage].get("do", self.wiring.stages[stage])
+        lists = self.pipeline.stages[stage].get("do", self.pipeline.stages[stage])
         named = [
             entry if isinstance(entry, str) else next(iter(entry))
             for kind in ("outs", "metrics", "plots")
@@ -68,7 +68,7 @@ class Workspace:
 
     def run(self, stage: str, cycle: str | None = None, **changes: Any) -> None:
         """Run a stage in this process, on the files that dvc.yaml names; `changes` replace single arguments."""
-        spelled = self.wiring.arguments(stage, cycle)
+        spelled = self.pipeline.arguments(stage, cycle)
         arguments = {
             name.replace("-", "_"): value if name == "cycle" else Path(value) for name, value in spelled.items()
         }
@@ -76,7 +76,7 @@ class Workspace:
 
     def command(self, stage: str, cycle: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a stage as DVC does."""
-        words = [word for name, value in self.wiring.arguments(stage, cycle).items() for word in (f"--{name}", value)]
+        words = [word for name, value in self.pipeline.arguments(stage, cycle).items() for word in (f"--{name}", value)]
         settings = os.environ | {"PYTHONPATH": str(REPOSITORY), "CODLINE_TRACKING": "off"} | environment
         return subprocess.run(
             [sys.executable, "-m", f"stages.{stage}", *words],

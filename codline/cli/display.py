@@ -14,7 +14,7 @@ from rich.table import Table
 from codline.core.files import read_json
 from codline.core.primary_metric import headline
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 
 console = Console(highlight=False)
 _running: dict[str, float] = {}  # stage -> when it began
@@ -32,7 +32,7 @@ def listen(stage: str, outcome: str, seconds: float) -> None:
     _finished.add(stage)
     name, _, cycle = stage.partition("@")
     if name == "evaluate":
-        metrics = read_json(Wiring().path("evaluate", "metrics", cycle))
+        metrics = read_json(Pipeline().path("evaluate", "metrics", cycle))
         word, value = headline(metrics)
         console.print(
             f"  {cycle}  {metrics['labels']:>6,} labels  {word} {value:.2%}"
@@ -46,7 +46,7 @@ def listen(stage: str, outcome: str, seconds: float) -> None:
 def live() -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
     """Two bars: the campaign's stages, and what the running stage says of itself."""
     _finished.clear()
-    total = len(Wiring().names())
+    total = len(Pipeline().names())
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", justify="left"),
@@ -102,14 +102,14 @@ def counted(note: dict[str, Any]) -> str:
 def table() -> None:
     """The learning curve."""
     rows = Table(title="Learning curve")
-    wiring = Wiring()
-    for heading in ("cycle", "labels", measure(wiring), "loss", "calibration error", "Spearman(score, loss)"):
+    pipeline = Pipeline()
+    for heading in ("cycle", "labels", measure(pipeline), "loss", "calibration error", "Spearman(score, loss)"):
         rows.add_column(heading, justify="left" if heading == "cycle" else "right")
-    for cycle in wiring.cycles:
-        metrics = found(wiring.path("evaluate", "metrics", cycle))
+    for cycle in pipeline.cycles:
+        metrics = found(pipeline.path("evaluate", "metrics", cycle))
         if metrics is None:
             continue
-        diagnostics = found(wiring.path("diagnose", "diagnostics", cycle)) if cycle in wiring.queries else None
+        diagnostics = found(pipeline.path("diagnose", "diagnostics", cycle)) if cycle in pipeline.queries else None
         spearman = (diagnostics or {}).get("spearman")
         cells = [
             f"{metrics['labels']:,}",
@@ -123,22 +123,22 @@ def table() -> None:
 
 def status(stale: list[str]) -> None:
     rows = Table(title="Campaign")
-    wiring = Wiring()
-    for heading in ("cycle", "labels", measure(wiring), "done", "to do"):
-        rows.add_column(heading, justify="right" if heading in ("labels", measure(wiring)) else "left")
-    for cycle in wiring.cycles:
-        mine = [name.partition("@")[0] for name in wiring.names() if name.endswith(f"@{cycle}")]
+    pipeline = Pipeline()
+    for heading in ("cycle", "labels", measure(pipeline), "done", "to do"):
+        rows.add_column(heading, justify="right" if heading in ("labels", measure(pipeline)) else "left")
+    for cycle in pipeline.cycles:
+        mine = [name.partition("@")[0] for name in pipeline.names() if name.endswith(f"@{cycle}")]
         waiting = [name for name in mine if f"{name}@{cycle}" in stale]
-        metrics = found(wiring.path("evaluate", "metrics", cycle)) if "evaluate" not in waiting else None
+        metrics = found(pipeline.path("evaluate", "metrics", cycle)) if "evaluate" not in waiting else None
         cells = [f"{metrics['labels']:,}", f"{headline(metrics)[1]:.2%}"] if metrics else ["", ""]
         rows.add_row(cycle, *cells, " ".join(name for name in mine if name not in waiting), " ".join(waiting))
     console.print(rows)
     say("Everything is up to date." if not stale else f"{len(stale)} stages to do: codline run")
 
 
-def measure(wiring: Wiring) -> str:
+def measure(pipeline: Pipeline) -> str:
     """What the campaign's models are measured by."""
-    known = (found(wiring.path("evaluate", "metrics", cycle)) for cycle in wiring.cycles)
+    known = (found(pipeline.path("evaluate", "metrics", cycle)) for cycle in pipeline.cycles)
     return next((headline(metrics)[0] for metrics in known if metrics), "accuracy")
 
 
@@ -159,7 +159,7 @@ def found(path: Path) -> dict[str, Any] | None:
 
 
 def farewell(first: str) -> None:
-    say(f"{first} Look at {Wiring().path('report', 'report') / 'index.html'}; `codline ui` shows MLflow and Prefect.")
+    say(f"{first} Look at {Pipeline().path('report', 'report') / 'index.html'}; `codline ui` shows MLflow and Prefect.")
 
 
 def say(sentence: str) -> None:

@@ -23,7 +23,7 @@ from codline.core import params  # noqa: E402
 from codline.core.errors import AGAIN, BusyError, CodlineError, InfrastructureError, Stopped, UserError  # noqa: E402
 from codline.orchestration import presets as presets_  # noqa: E402
 from codline.runtime import state_directory  # noqa: E402
-from codline.runtime.pipeline import Wiring  # noqa: E402
+from codline.runtime.pipeline import Pipeline  # noqa: E402
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -146,7 +146,7 @@ def status() -> None:
     """Show each cycle: its labels, its accuracy, what is done and what is not."""
     from codline.orchestration import workspace
 
-    params.cycles(Wiring().params)
+    params.cycles(Pipeline().params)
     display.status(workspace.stale())
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from codline.cli.display import console
 from codline.core.errors import DataError
 from codline.core.files import read_json
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from flows import study as studies
 from flows.study import Plan
 
@@ -93,11 +93,11 @@ def doing(plan: Plan, name: str) -> str:
     """The last cycle that a running point has evaluated, and the stage that says something of itself."""
     tree = plan.folder / name
     with contextlib.suppress(DataError):
-        wiring = Wiring(tree)
-        evaluated = [cycle for cycle in wiring.cycles if wiring.path("evaluate", "metrics", cycle).exists()]
+        pipeline = Pipeline(tree)
+        evaluated = [cycle for cycle in pipeline.cycles if pipeline.path("evaluate", "metrics", cycle).exists()]
         notes = sorted((tree / ".codline/progress").glob("*.json"))
         stage = f", {notes[0].stem}" if notes else ""
-        return f"{len(evaluated)} of {len(wiring.cycles)} cycles{stage}"
+        return f"{len(evaluated)} of {len(pipeline.cycles)} cycles{stage}"
     return "starting"
 
 

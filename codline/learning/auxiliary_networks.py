@@ -1,4 +1,4 @@
-"""companions.safetensors: what training keeps beside the model, for scoring and for the next cycle: an average, a head, what foretells losses, snapshots."""
+"""auxiliary.safetensors: what training keeps beside the model, for scoring and for the next cycle: an average, a head, what foretells losses, snapshots."""
 
 from pathlib import Path
 

@@ -14,22 +14,22 @@ from prefect.artifacts import create_image_artifact, create_link_artifact, creat
 from codline.core.files import read_json
 from codline.core.primary_metric import headline
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 
 MLFLOW = "http://127.0.0.1:5017"  # where `codline ui` shows it
 
 
-def finished(wiring: Wiring) -> Iterator[tuple[str, dict[str, Any]]]:
+def finished(pipeline: Pipeline) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cycles that have been evaluated, with their metrics."""
-    for cycle in wiring.cycles:
-        path = wiring.path("evaluate", "metrics", cycle)
+    for cycle in pipeline.cycles:
+        path = pipeline.path("evaluate", "metrics", cycle)
         if path.exists():
             yield cycle, read_json(path)
 
 
 def curve() -> None:
     with harmless():
-        named = [(cycle, metrics, *headline(metrics)) for cycle, metrics in finished(Wiring())]
+        named = [(cycle, metrics, *headline(metrics)) for cycle, metrics in finished(Pipeline())]
         rows = [
             {"cycle": cycle, "labels": m["labels"], word: f"{value:.2%}", "loss": f"{m['loss']:.4f}"}
             for cycle, m, word, value in named

@@ -15,7 +15,7 @@ from voluptuous import Invalid
 
 from codline.core.files import whole
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 
 LOCK = Path("dvc.lock")
 HEAD = "schema: '2.0'\nstages:\n"
@@ -74,7 +74,7 @@ def tidied() -> None:
     What stages of a longer campaign made is removed: report would show it. DVC's cache still has it, so it comes back without training.
     """
     lock = YAML(typ="safe").load(LOCK.read_text(encoding="utf-8"))
-    kept = {name: lock["stages"][name] for name in Wiring().names() if name in lock["stages"]}
+    kept = {name: lock["stages"][name] for name in Pipeline().names() if name in lock["stages"]}
     if list(kept) == list(lock["stages"]):
         return
     for path in outputs(lock["stages"]) - outputs(kept):

@@ -36,7 +36,7 @@ from codline.core.files import whole
 from codline.orchestration import dvc_lock, fork_server_client, presets
 from codline.orchestration.run_cache import Memory
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from codline.runtime.process_lifetime import OWNER
 
 PARAMS = Path("params.yaml")
@@ -187,11 +187,11 @@ def explained(stage: str, cause: BaseException | None) -> CodlineError:
 def stale() -> list[str]:
     """Stages of the campaign that DVC would run again."""
     if not dvc_lock.LOCK.exists():
-        return Wiring().names()
+        return Pipeline().names()
     held_by_another()
     heal()
     with Repo() as repo:
-        return [name for name in repo.status() if name in set(Wiring().names())]
+        return [name for name in repo.status() if name in set(Pipeline().names())]
 
 
 def held_by_another() -> None:

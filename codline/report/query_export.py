@@ -15,27 +15,27 @@ from codline.core.params import near
 from codline.data import dataset_info, image_store, tables
 from codline.data.csv_input import read
 from codline.data.labels import ids_of
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 
 FOLDER = Path("queries")
 
 
-def lay_out(wiring: Wiring, cycle: str) -> str:
+def lay_out(pipeline: Pipeline, cycle: str) -> str:
     """Write the pictures, named by their ids, and the rows that are not there yet; say what to do with them."""
-    if cycle not in wiring.queries:
-        raise UserError(f"cycle: found {cycle!r}{near(cycle, list(wiring.queries))}")
-    ids = ids_of(wiring.path("annotate", "query", cycle), tables.QUERY)
-    store = image_store.opened(wiring.path("score", "images", cycle))
+    if cycle not in pipeline.queries:
+        raise UserError(f"cycle: found {cycle!r}{near(cycle, list(pipeline.queries))}")
+    ids = ids_of(pipeline.path("annotate", "query", cycle), tables.QUERY)
+    store = image_store.opened(pipeline.path("score", "images", cycle))
     with whole_folder(FOLDER / cycle) as part:
         for i in ids:
             drawn(store.take(np.array([i]))[0]).save(part / f"{i}.png")
     shown = f"{len(ids)} images are in {FOLDER / cycle}, named by their ids"
-    annotator = wiring.params["annotate"]["annotator"]
+    annotator = pipeline.params["annotate"]["annotator"]
     if annotator.get("name") != "people":
         return f"{shown}."
     path = Path(annotator["answers"])
     waiting = listed(path, ids)
-    classes = ", ".join(dataset_info.opened(wiring.path("annotate", "dataset", cycle)).classes)
+    classes = ", ".join(dataset_info.opened(pipeline.path("annotate", "dataset", cycle)).classes)
     return f"{shown}. {waiting} of them have no label yet: write it behind the id in {path} (one of {classes}), then codline run."
 
 
@@ -57,7 +57,7 @@ def listed(path: Path, ids: np.ndarray) -> int:
 
 if __name__ == "__main__":
     try:
-        Console(highlight=False).print(lay_out(Wiring(), sys.argv[1]), soft_wrap=True)
+        Console(highlight=False).print(lay_out(Pipeline(), sys.argv[1]), soft_wrap=True)
     except CodlineError as error:
         sys.stderr.write(f"codline: {error}\n")
         sys.exit(error.exit_code)

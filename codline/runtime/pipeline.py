@@ -10,8 +10,8 @@ from codline.core import params
 from codline.core.errors import UserError
 
 
-class Wiring:
-    """The wiring of the project at `root`."""
+class Pipeline:
+    """The pipeline of the project at `root`."""
 
     def __init__(self, root: Path = Path()) -> None:
         self.root = root
@@ -40,7 +40,10 @@ class Wiring:
             known = self.params | {"key": cycle, "item": self.params["cycles"][cycle]}
             command = re.sub(r"\$\{([\w.]+)\}", lambda hole: str(filling(known, hole[1])), command)
         words = shlex.split(command)[3:]  # after: python -m stages.<stage>
-        return {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
+        return {
+            name.removeprefix("--").replace("-", "_"): value
+            for name, value in zip(words[::2], words[1::2], strict=True)
+        }
 
     def path(self, stage: str, argument: str, cycle: str | None = None) -> Path:
         return self.root / self.arguments(stage, cycle)[argument]

@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def connect(everything: bool) -> None:
-    from codline.runtime.pipeline import Wiring
+    from codline.runtime.pipeline import Pipeline
     from codline.tracking.store import Store, answering
     from codline.tracking.sync import sync, turn
 
@@ -39,8 +39,8 @@ def connect(everything: bool) -> None:
         with turn():  # two that make the database at once would trip over each other
             store = Store()
         if everything:
-            wiring = Wiring()
-            for line in sync(store, wiring, wiring.cycles):
+            pipeline = Pipeline()
+            for line in sync(store, pipeline, pipeline.cycles):
                 sys.stdout.write(line + "\n")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from codline.core.files import digest, read_json
 from codline.data import dataset_info, tables
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from codline.tracking.store import Points
 
 APART = ("cycles", "queries", "report")  # more cycles make the same campaign longer, not another one
@@ -38,12 +38,12 @@ class Part:
 class Campaign:
     """The campaign that params.yaml describes now."""
 
-    def __init__(self, wiring: Wiring) -> None:
-        self.wiring = wiring
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
 
     @property
     def decisive(self) -> dict[str, Any]:
-        return {key: value for key, value in self.wiring.params.items() if key not in APART}
+        return {key: value for key, value in self.pipeline.params.items() if key not in APART}
 
     @cached_property
     def key(self) -> str:
@@ -55,29 +55,29 @@ class Campaign:
 
     @property
     def dataset(self) -> str:
-        return str(self.wiring.params["prepare"]["dataset"]["name"])
+        return str(self.pipeline.params["prepare"]["dataset"]["name"])
 
     @property
     def name(self) -> str:
-        return f"{self.dataset} {self.method} seed {self.wiring.params['seed']}"
+        return f"{self.dataset} {self.method} seed {self.pipeline.params['seed']}"
 
     @property
     def method(self) -> str:
         """The strategy, where there is anything to ask for."""
-        full = self.wiring.params["prepare"]["start"] == "all" and not self.wiring.queries
-        return "full training" if full else str(self.wiring.params["score"]["strategy"]["name"])
+        full = self.pipeline.params["prepare"]["start"] == "all" and not self.pipeline.queries
+        return "full training" if full else str(self.pipeline.params["score"]["strategy"]["name"])
 
     def facts(self) -> dataset_info.Dataset:
-        return dataset_info.opened(self.wiring.path("prepare", "dataset"))
+        return dataset_info.opened(self.pipeline.path("prepare", "dataset"))
 
     def parts(self, cycle: str) -> list[Part]:
         """In the order in which they are logged."""
 
         def files(stage: str, *arguments: str) -> tuple[Path, ...]:
-            return tuple(self.wiring.path(stage, argument, cycle) for argument in arguments)
+            return tuple(self.pipeline.path(stage, argument, cycle) for argument in arguments)
 
         parts = [
-            Part("training", "train", files("train", "pool", "labeled", "curve")),
+            Part("training", "train", files("train", "pool", "labeled", "training_curve")),
             Part("metrics", "evaluate", files("evaluate", "model", "dataset", "test", "metrics")),
             Part("confusion", "evaluate", files("evaluate", "metrics", "predictions")),
         ]
@@ -85,17 +85,19 @@ class Campaign:
             Part("query", "select", files("score", "scores") + files("select", "query")),
             Part("diagnostics", "diagnose", files("diagnose", "diagnostics")),
         ]
-        return parts + (asking if cycle in self.wiring.queries else [])
+        return parts + (asking if cycle in self.pipeline.queries else [])
 
     def needed(self, cycle: str) -> set[str]:
         """The parts without which a cycle is not finished; diagnostics need a known truth, so they are not among them."""
         return {part.name for part in self.parts(cycle)} - {"diagnostics"}
 
     def curve(self, cycle: str) -> Points:
-        return curve_points(tables.read_csv(self.wiring.path("train", "curve", cycle), tables.TRAINING).to_pylist())
+        return curve_points(
+            tables.read_csv(self.pipeline.path("train", "training_curve", cycle), tables.TRAINING).to_pylist()
+        )
 
     def metrics(self, cycle: str) -> Points:
-        metrics = read_json(self.wiring.path("evaluate", "metrics", cycle))
+        metrics = read_json(self.pipeline.path("evaluate", "metrics", cycle))
         plain = {
             key: metrics[key]
             for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error")
@@ -110,7 +112,7 @@ class Campaign:
         return single(plain | classes | ious)
 
     def diagnostics(self, cycle: str) -> Points:
-        found = read_json(self.wiring.path("diagnose", "diagnostics", cycle))
+        found = read_json(self.pipeline.path("diagnose", "diagnostics", cycle))
         return single(
             {
                 f"diagnose/{key.replace('.', '/')}": value

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from codline.core.errors import CodlineError
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from codline.tracking.address import unanswered
 
 GRACE = 20.0  # seconds after the stage's end in which MLflow must have been reached
@@ -67,19 +67,19 @@ def log(listener: Listener, stage: str, cycle: str | None) -> None:
     from codline.tracking.store import Store, answering  # mlflow: imported while the stage works
     from codline.tracking.sync import sync, turn
 
-    wiring = Wiring()
+    pipeline = Pipeline()
     with answering():
         with turn():
             store = Store()
         listener.connected = True
         if stage == "train" and cycle is not None:
-            watch(listener, store, wiring, cycle)
+            watch(listener, store, pipeline, cycle)
         if stage == "evaluate":
             preload()
         listener.heard.wait()
         if listener.word == "done":
             name = f"{stage}@{cycle}" if cycle else stage
-            for _ in sync(store, wiring, [cycle] if cycle else wiring.cycles, ran=name):
+            for _ in sync(store, pipeline, [cycle] if cycle else pipeline.cycles, ran=name):
                 pass
 
 
@@ -90,19 +90,19 @@ def preload() -> None:
     import codline.report.page  # noqa: F401
 
 
-def watch(listener: Listener, store: Any, wiring: Wiring, cycle: str) -> None:
+def watch(listener: Listener, store: Any, pipeline: Pipeline, cycle: str) -> None:
     """Log epochs until the training ends. While it starts there is time for what the cycle before has left: its query."""
     from codline.tracking.sync import live, sync
 
-    before = wiring.params["cycles"][cycle]["prev"]
-    if before in wiring.cycles:
-        for _ in sync(store, wiring, [before]):
+    before = pipeline.params["cycles"][cycle]["prev"]
+    if before in pipeline.cycles:
+        for _ in sync(store, pipeline, [before]):
             pass
     run, seen = None, 0
     while not listener.heard.wait(EVERY):
         note = state_directory.read_note("progress", f"train@{cycle}") or {}
         if len(note.get("curve", [])) > seen:
-            run, seen = live(store, wiring, cycle, note["curve"]), len(note["curve"])
+            run, seen = live(store, pipeline, cycle, note["curve"]), len(note["curve"])
             store.settle(run, "RUNNING")
             listener.waits = True
     if listener.word == "failed" and run is not None:

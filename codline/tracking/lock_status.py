@@ -8,15 +8,15 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 
 
 class Lock:
     """`ran` is the stage that has just run: DVC writes it into the lock only after the follower has ended."""
 
-    def __init__(self, wiring: Wiring, ran: str | None = None) -> None:
-        self.params = wiring.params
-        self.stages = read(wiring.root / "dvc.lock")
+    def __init__(self, pipeline: Pipeline, ran: str | None = None) -> None:
+        self.params = pipeline.params
+        self.stages = read(pipeline.root / "dvc.lock")
         self.made = {
             out["path"]: (name, out.get("md5")) for name, stage in self.stages.items() for out in stage.get("outs", [])
         }

@@ -49,13 +49,13 @@ def log_model(store: Store, campaign: Campaign, cycle: str, run: Run) -> str:
 
 def save(path: Path, campaign: Campaign, cycle: str, model: LoggedModel) -> None:
     """Requirements and signature are spelled out: to find them by itself, MLflow would load the model in another process."""
-    wiring = campaign.wiring
+    pipeline = campaign.pipeline
     mlflow.pyfunc.save_model(
         path,
         python_model=str(ROOM / "tracking/served_model.py"),
         artifacts={
-            "model": str(wiring.path("evaluate", "model", cycle)),
-            "dataset": str(wiring.path("evaluate", "dataset", cycle)),
+            "model": str(pipeline.path("evaluate", "model", cycle)),
+            "dataset": str(pipeline.path("evaluate", "dataset", cycle)),
         },
         code_paths=[str(ROOM)],
         pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in NEEDED],
@@ -78,7 +78,7 @@ def signature(facts: Dataset) -> ModelSignature:
 
 
 def register(store: Store, campaign: Campaign, cycle: str, run: Run, model_id: str) -> None:
-    name, metrics = f"codline-{campaign.dataset}", read_json(campaign.wiring.path("evaluate", "metrics", cycle))
+    name, metrics = f"codline-{campaign.dataset}", read_json(campaign.pipeline.path("evaluate", "metrics", cycle))
     same = {CAMPAIGN: campaign.key, CYCLE: cycle}
     tags = same | {
         "accuracy": repr(metrics["accuracy"]),
@@ -127,7 +127,7 @@ def name_best(store: Store, campaign: Campaign, name: str, versions: list[ModelV
     ours = [version for version in versions if "measure" in version.tags]
     best = max(ours, key=lambda version: (float(version.tags["measure"]), -int(version.tags["labels"])))
     here = {version.tags[CYCLE]: version for version in ours if version.tags[CAMPAIGN] == campaign.key}
-    last = here[[cycle for cycle in campaign.wiring.cycles if cycle in here][-1]]
+    last = here[[cycle for cycle in campaign.pipeline.cycles if cycle in here][-1]]
     aliases = store.client.get_registered_model(name).aliases
     for alias, version in (("best", best), ("last", last)):
         if str(aliases.get(alias)) != str(version.version):

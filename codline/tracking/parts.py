@@ -23,8 +23,8 @@ def training(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
         store,
         campaign,
         run,
-        pool=campaign.wiring.path("train", "pool", cycle),
-        labeled=campaign.wiring.path("train", "labeled", cycle),
+        pool=campaign.pipeline.path("train", "pool", cycle),
+        labeled=campaign.pipeline.path("train", "labeled", cycle),
     )
     store.add(run, campaign.curve(cycle))
     store.add_once(run, campaign.seconds("train", cycle))
@@ -41,7 +41,7 @@ def table_input(campaign: Campaign, role: str, path: Path) -> DatasetInput:
         name=f"{campaign.dataset} {role}",
         digest=digest(path)[:32],
         source_type="local",
-        source=json.dumps({"uri": path.relative_to(campaign.wiring.root).as_posix()}),
+        source=json.dumps({"uri": path.relative_to(campaign.pipeline.root).as_posix()}),
         schema=json.dumps(
             {
                 "mlflow_colspec": [
@@ -55,7 +55,7 @@ def table_input(campaign: Campaign, role: str, path: Path) -> DatasetInput:
 
 
 def metrics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    add_inputs(store, campaign, run, test=campaign.wiring.path("evaluate", "test", cycle))
+    add_inputs(store, campaign, run, test=campaign.pipeline.path("evaluate", "test", cycle))
     model = models.log_model(store, campaign, cycle, run)
     store.add(run, campaign.metrics(cycle), model=model)
     store.add_once(run, campaign.seconds("evaluate", cycle))
@@ -67,9 +67,9 @@ def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 
     classes, metrics = (
         campaign.facts().classes,
-        page.opened(campaign.wiring.path("evaluate", "metrics", cycle), page.Metrics),
+        page.opened(campaign.pipeline.path("evaluate", "metrics", cycle), page.Metrics),
     )
-    counts = page.counts(metrics, campaign.wiring.path("evaluate", "predictions", cycle), classes)
+    counts = page.counts(metrics, campaign.pipeline.path("evaluate", "predictions", cycle), classes)
     store.client.log_dict(
         run.info.run_id, {"classes": classes, "rows are actual, columns predicted": counts.tolist()}, "confusion.json"
     )
@@ -79,13 +79,13 @@ def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
 def query(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
     from codline.report import contact_sheet
 
-    attach(store, run, "query.png", contact_sheet.sheet(campaign.wiring, cycle))
+    attach(store, run, "query.png", contact_sheet.sheet(campaign.pipeline, cycle))
     store.add_once(run, campaign.acquisition(cycle))
 
 
 def diagnostics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
     store.add(run, campaign.diagnostics(cycle))
-    store.client.log_artifact(run.info.run_id, str(campaign.wiring.path("diagnose", "diagnostics", cycle)))
+    store.client.log_artifact(run.info.run_id, str(campaign.pipeline.path("diagnose", "diagnostics", cycle)))
 
 
 def attach(store: Store, run: Run, name: str, content: bytes) -> None:

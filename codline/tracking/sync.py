@@ -14,7 +14,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from codline.core.errors import BusyError
 from codline.runtime import state_directory
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from codline.tracking import parts
 from codline.tracking.campaign import Campaign, Part, curve_points
 from codline.tracking.lock_status import Lock
@@ -30,9 +30,9 @@ CURVES = {
 }  # the campaign's, of the cycles'
 
 
-def sync(store: Store, wiring: Wiring, cycles: list[str], ran: str | None = None) -> Iterator[str]:
+def sync(store: Store, pipeline: Pipeline, cycles: list[str], ran: str | None = None) -> Iterator[str]:
     """Yield what was done, a line for each cycle. `ran` is the stage that has just run, if one has."""
-    campaign, lock = Campaign(wiring), Lock(wiring, ran)
+    campaign, lock = Campaign(pipeline), Lock(pipeline, ran)
     for cycle in cycles:
         with turn():
             done = sync_cycle(store, campaign, lock, cycle)
@@ -73,9 +73,9 @@ def log_parts(store: Store, campaign: Campaign, cycle: str, run: Run, current: d
     return fresh
 
 
-def live(store: Store, wiring: Wiring, cycle: str, rows: list[dict[str, Any]]) -> Run:
+def live(store: Store, pipeline: Pipeline, cycle: str, rows: list[dict[str, Any]]) -> Run:
     """Log the epochs that training has finished so far."""
-    campaign = Campaign(wiring)
+    campaign = Campaign(pipeline)
     with turn():
         run = cycle_run(store, campaign, cycle)
         try:
@@ -110,7 +110,11 @@ def sync_whole(store: Store, campaign: Campaign, lock: Lock) -> None:
     if not runs and known is None:
         return
     points = learning_curves(
-        [run for cycle, run in runs.items() if cycle not in campaign.wiring.cycles or lock.vouches(f"evaluate@{cycle}")]
+        [
+            run
+            for cycle, run in runs.items()
+            if cycle not in campaign.pipeline.cycles or lock.vouches(f"evaluate@{cycle}")
+        ]
     )
     whole = whole_run(store, campaign, known)
     try:
@@ -125,7 +129,7 @@ def sync_whole(store: Store, campaign: Campaign, lock: Lock) -> None:
     add_tags(store, whole)
     add_data(store, campaign, whole)
     add_report(store, campaign, lock, whole)
-    finished = all(cycle in runs and runs[cycle].info.status == "FINISHED" for cycle in campaign.wiring.cycles)
+    finished = all(cycle in runs and runs[cycle].info.status == "FINISHED" for cycle in campaign.pipeline.cycles)
     store.settle(whole, "FINISHED" if finished else "RUNNING")
 
 
@@ -147,13 +151,13 @@ def add_tags(store: Store, whole: Run) -> None:
 
 
 def add_data(store: Store, campaign: Campaign, whole: Run) -> None:
-    paths = {role: campaign.wiring.path("prepare", role) for role in ("pool", "test")}
+    paths = {role: campaign.pipeline.path("prepare", role) for role in ("pool", "test")}
     if not (whole.inputs and whole.inputs.dataset_inputs):
         parts.add_inputs(store, campaign, whole, **{role: path for role, path in paths.items() if path.exists()})
 
 
 def add_report(store: Store, campaign: Campaign, lock: Lock, whole: Run) -> None:
-    folder = campaign.wiring.path("report", "report")
+    folder = campaign.pipeline.path("report", "report")
     report = Part("report", "report", tuple(sorted(path for path in folder.rglob("*") if path.is_file())))
     if report.sources and lock.vouches("report") and whole.data.tags.get(PART + "report") != report.digest:
         store.client.log_artifacts(whole.info.run_id, str(folder), "report")

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from codline.cli import display
-from codline.runtime.pipeline import Wiring
+from codline.runtime.pipeline import Pipeline
 from tests.workspace import REPOSITORY
 
 
@@ -19,7 +19,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def test_stages_that_end_with_the_campaign_are_counted(said: io.StringIO) -> None:
-    names = Wiring().names()
+    names = Pipeline().names()
     quiet = [name for name in names if not name.startswith("evaluate@")]  # of which the metrics would be read
     with display.live() as show, show("starting Prefect"):
         for name in quiet:
@@ -32,11 +32,11 @@ def test_a_failed_stage_is_counted_once_it_has_ended_well(said: io.StringIO) -> 
     with display.live() as show, show("starting Prefect"):
         for outcome in ("started", "failed", "started", "ran"):
             display.listen("prepare", outcome, 0.0)
-    assert f"1 of {len(Wiring().names())} stages" in said.getvalue()
+    assert f"1 of {len(Pipeline().names())} stages" in said.getvalue()
 
 
 def test_a_stage_that_failed_is_not_called_done(said: io.StringIO) -> None:
     with display.live() as show, show("starting Prefect"):
         display.listen("prepare", "started", 0.0)
         display.listen("prepare", "failed", 0.0)
-    assert f"0 of {len(Wiring().names())} stages" in said.getvalue()
+    assert f"0 of {len(Pipeline().names())} stages" in said.getvalue()

@@ -81,7 +81,9 @@ def test_an_input_that_is_another_table_is_named(workspace: Workspace, stage: st
         path.write_bytes(kept)
 
 
-@pytest.mark.parametrize(("stage", "argument"), [("train", "previous"), ("score", "model"), ("evaluate", "model")])
+@pytest.mark.parametrize(
+    ("stage", "argument"), [("train", "previous_model"), ("score", "model"), ("evaluate", "model")]
+)
 def test_a_model_for_other_images_is_refused(workspace: Workspace, stage: str, argument: str) -> None:
     path = workspace.path(stage, argument, "c2")
     spec = SmallCnn(width=4)
@@ -141,7 +143,7 @@ def test_hidden_labels_are_in_the_signatures_of_their_readers_alone(
     hidden = str(workspace.path("prepare", file).relative_to(workspace.root))
     cycles = {stage: None if stage in ("prepare", "report") else "c1" for stage in STAGES}
     assert {
-        stage for stage in STAGES if hidden in workspace.wiring.arguments(stage, cycles[stage]).values()
+        stage for stage in STAGES if hidden in workspace.pipeline.arguments(stage, cycles[stage]).values()
     } == readers | {"prepare"}
 
 
@@ -150,5 +152,5 @@ def test_score_is_shown_the_hidden_labels_where_params_yaml_says_so_and_nowhere_
     assert workspace.path("score", "truth", "c1") == workspace.path("prepare", "pool")
     workspace.change(**{"score.truth": "oracle"})
     assert [
-        name for name in workspace.wiring.arguments("score", "c1") if workspace.path("score", name, "c1") == hidden
+        name for name in workspace.pipeline.arguments("score", "c1") if workspace.path("score", name, "c1") == hidden
     ] == ["truth"]

@@ -81,7 +81,7 @@ def test_every_error_has_an_exit_code_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_every_stage_as_a_command_writes_what_it_writes_in_this_process(workspace: Workspace) -> None:
-    for name in workspace.wiring.names():
+    for name in workspace.pipeline.names():
         stage, _, cycle = name.partition("@")
         if stage != "report" and cycle in ("", "c2"):
             outs = workspace.outputs(stage, cycle or None)

@@ -76,7 +76,7 @@ def test_another_plug_in_takes_the_parameters_of_the_old_one_away(here: Path) ->
 
 
 def test_points_share_what_no_query_has_touched_yet(here: Path) -> None:
-    stages = study.Wiring(REPOSITORY).stages
+    stages = study.Pipeline(REPOSITORY).stages
     random, entropy, other_seed, _ = (study_grid.shared(point, stages) for point in points(TINY))
     assert list(random) == ["prepare", "train@c1"]
     assert random == entropy

@@ -347,7 +347,7 @@ def test_the_average_goes_on_from_cycle_to_cycle_where_it_persists(
     workspace.change(**{"train.objective": {"name": "ema", "persists": persists}, "train.batch_size": 1000})
     for cycle in ("c1", "c2"):
         workspace.run("train", cycle)
-    tensors, _ = read_tensors(workspace.path("train", "companions", "c2"))
+    tensors, _ = read_tensors(workspace.path("train", "auxiliary", "c2"))
     assert int(tensors["companion.average.n_averaged"]) == steps * 3  # epochs
 
 

@@ -219,14 +219,14 @@ def streets(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         **{f"{section}.{key}": value for section, values in STREETS.items() for key, value in values.items()}
     )
     with contextlib.chdir(workspace.root):
-        for name in workspace.wiring.names():
+        for name in workspace.pipeline.names():
             stage, _, cycle = name.partition("@")
             workspace.run(stage, cycle or None)
     return workspace
 
 
 def test_a_campaign_of_segmentation_has_all_its_files(streets: Workspace) -> None:
-    for cycle in streets.wiring.cycles:
+    for cycle in streets.pipeline.cycles:
         metrics = json.loads(streets.path("evaluate", "metrics", cycle).read_text())
         assert 0 < metrics["mean_iou"] < 1
         assert np.array(metrics["confusion"]).sum() == metrics_pixels(streets)

@@ -9,7 +9,7 @@ from tests.workspace import Workspace, created
 
 
 def test_the_stages_of_a_campaign_come_one_cycle_after_the_other(tmp_path: Path) -> None:
-    names = created(tmp_path).wiring.names()
+    names = created(tmp_path).pipeline.names()
     cycle = ["train", "score", "select", "annotate", "merge", "evaluate", "diagnose"]
     assert names == [
         "prepare",
@@ -22,28 +22,28 @@ def test_the_stages_of_a_campaign_come_one_cycle_after_the_other(tmp_path: Path)
 
 
 def test_the_last_cycle_asks_for_nothing(tmp_path: Path) -> None:
-    wiring = created(tmp_path).wiring
-    assert (wiring.cycles, wiring.queries) == (["c1", "c2", "c3"], ["c1", "c2"])
+    pipeline = created(tmp_path).pipeline
+    assert (pipeline.cycles, pipeline.queries) == (["c1", "c2", "c3"], ["c1", "c2"])
 
 
 def test_what_one_cycle_writes_the_next_one_reads(tmp_path: Path) -> None:
-    wiring = created(tmp_path).wiring
+    pipeline = created(tmp_path).pipeline
     assert (
-        wiring.path("merge", "labeled", "c1")
-        == wiring.path("train", "labeled", "c2")
-        == wiring.path("merge", "previous", "c2")
+        pipeline.path("merge", "labeled", "c1")
+        == pipeline.path("train", "labeled", "c2")
+        == pipeline.path("merge", "previous_labeled", "c2")
     )
     assert (
-        wiring.path("train", "model", "c1")
-        == wiring.path("train", "previous", "c2")
-        == wiring.path("score", "model", "c1")
+        pipeline.path("train", "model", "c1")
+        == pipeline.path("train", "previous_model", "c2")
+        == pipeline.path("score", "model", "c1")
     )
-    assert wiring.path("prepare", "model") == wiring.path("train", "previous", "c1")
-    assert wiring.path("prepare", "outputs") == wiring.path("score", "previous", "c1")
+    assert pipeline.path("prepare", "model") == pipeline.path("train", "previous_model", "c1")
+    assert pipeline.path("prepare", "outputs") == pipeline.path("score", "previous_outputs", "c1")
 
 
 def test_every_file_that_a_finished_campaign_names_is_there(workspace: Workspace) -> None:
-    for name in workspace.wiring.names():
+    for name in workspace.pipeline.names():
         stage, _, cycle = name.partition("@")
         if stage != "report":
             assert all(path.is_file() for path in workspace.outputs(stage, cycle or None))

@@ -89,7 +89,7 @@ def test_people_are_waited_for_and_their_answers_taken(waiting: Workspace) -> No
     assert (
         refusal(waiting) == f"answers.csv: {len(asked)} of the {len(asked)} images asked for have no label yet; {how}"
     )
-    said = query_export.lay_out(waiting.wiring, "c1")
+    said = query_export.lay_out(waiting.pipeline, "c1")
     assert said.startswith(
         f"{len(asked)} images are in queries/c1, named by their ids. {len(asked)} of them have no label yet: write it behind the id in answers"
     )
@@ -98,7 +98,7 @@ def test_people_are_waited_for_and_their_answers_taken(waiting: Workspace) -> No
     assert refusal(waiting).startswith(f"answers.csv: 1 of the {len(asked)} images")
     assert (
         " 1 of them have no label yet: write it behind the id in answers.csv (one of 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)"
-        in query_export.lay_out(waiting.wiring, "c1")
+        in query_export.lay_out(waiting.pipeline, "c1")
     )
     with Path("answers.csv").open("a") as file:
         file.write(f"{asked[-1]},{known[asked[-1]]}\n")
@@ -108,7 +108,7 @@ def test_people_are_waited_for_and_their_answers_taken(waiting: Workspace) -> No
 
 
 def test_a_query_is_laid_out_as_pictures_named_by_id(waiting: Workspace) -> None:
-    query_export.lay_out(waiting.wiring, "c1")
+    query_export.lay_out(waiting.pipeline, "c1")
     store = image_store.opened(waiting.path("score", "images", "c1"))
     assert sorted(int(path.stem) for path in Path("queries/c1").iterdir()) == sorted(query(waiting))
     for i in query(waiting)[:3]:
@@ -120,7 +120,7 @@ def test_laying_out_keeps_what_people_have_written(waiting: Workspace) -> None:
     before = f"\ufeffLabel,who,ID\n7,Ann,{asked[0]}\n,,{asked[1]}"
     Path("answers.csv").write_text(before, encoding="utf-8")
     for _ in range(2):
-        query_export.lay_out(waiting.wiring, "c1")
+        query_export.lay_out(waiting.pipeline, "c1")
         assert (
             Path("answers.csv").read_text(encoding="utf-8")
             == "\n".join([before, *(f",,{i}" for i in asked[2:])]) + "\n"
@@ -129,12 +129,12 @@ def test_laying_out_keeps_what_people_have_written(waiting: Workspace) -> None:
 
 def test_without_people_a_query_can_still_be_looked_at(workspace: Workspace) -> None:
     assert (
-        query_export.lay_out(workspace.wiring, "c1")
+        query_export.lay_out(workspace.pipeline, "c1")
         == f"{len(query(workspace))} images are in queries/c1, named by their ids."
     )
     assert not Path("answers.csv").exists()
     with pytest.raises(UserError, match=r"cycle: found 'c9'; did you mean c2 or c1\?$"):
-        query_export.lay_out(workspace.wiring, "c9")
+        query_export.lay_out(workspace.pipeline, "c9")
 
 
 @pytest.mark.parametrize(

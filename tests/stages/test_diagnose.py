@@ -42,7 +42,7 @@ def diagnosed(
     )
     tables.write(pa.table([ids[::-1], LABELS[::-1]], schema=tables.ORACLE), tables.ORACLE, folder / "oracle")
     told(folder / "outputs", "c2", ids, SURE_OF_0)
-    told(folder / "previous", before, ids[forgotten:], BEFORE[forgotten:])
+    told(folder / "previous_outputs", before, ids[forgotten:], BEFORE[forgotten:])
     tables.write(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
     asked = pa.table([query, np.arange(len(query), dtype=np.int32), np.ones(len(query))], schema=tables.QUERY)
     tables.write(asked, tables.QUERY, folder / "query")
@@ -54,9 +54,9 @@ def diagnosed(
         folder / "model", network, model_file.Card(SmallCnn(width=2).model_dump(), 2, (1, 8, 8), "c2", 3)
     )
     auxiliary_networks.write(
-        folder / "companions", "c2", {f"snapshot.5.{key}": value for key, value in network.state_dict().items()}
+        folder / "auxiliary", "c2", {f"snapshot.5.{key}": value for key, value in network.state_dict().items()}
     )
-    inputs = ("images", "dataset", "oracle", "model", "companions", "outputs", "previous", "scores", "query")
+    inputs = ("images", "dataset", "oracle", "model", "auxiliary", "outputs", "previous_outputs", "scores", "query")
     files = {name: folder / name for name in (*inputs, "diagnostics")}
     diagnose(
         Params(buckets=buckets, bootstrap=200, gradients=3), seed=0, compute=Compute(device="cpu"), cycle="c2", **files

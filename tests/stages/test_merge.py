@@ -10,7 +10,7 @@ from tests.workspace import Workspace
 
 def column(workspace: Workspace, argument: str, name: str = "id") -> list[int]:
     schema = {
-        "previous": tables.LABELED,
+        "previous_labeled": tables.LABELED,
         "annotations": tables.ANNOTATIONS,
         "pool": tables.POOL,
         "labeled": tables.LABELED,
@@ -26,7 +26,7 @@ def annotate(workspace: Workspace, ids: list[int], labels: list[int]) -> None:
 
 @pytest.fixture
 def unlabeled(workspace: Workspace) -> list[int]:
-    return sorted(set(column(workspace, "pool")) - set(column(workspace, "previous")))
+    return sorted(set(column(workspace, "pool")) - set(column(workspace, "previous_labeled")))
 
 
 def refusal(workspace: Workspace) -> str:
@@ -38,7 +38,7 @@ def refusal(workspace: Workspace) -> str:
 
 
 def test_new_labels_join_the_old_ones_in_the_order_of_ids(workspace: Workspace, unlabeled: list[int]) -> None:
-    old = column(workspace, "previous")
+    old = column(workspace, "previous_labeled")
     annotate(workspace, [unlabeled[5], unlabeled[0]], [3, 9])
     workspace.run("merge", "c1")
     merged = tables.read(workspace.path("merge", "labeled", "c1"), tables.LABELED).to_pylist()
@@ -50,7 +50,7 @@ def test_new_labels_join_the_old_ones_in_the_order_of_ids(workspace: Workspace, 
 def test_no_new_label_is_no_mistake(workspace: Workspace) -> None:
     annotate(workspace, [], [])
     workspace.run("merge", "c1")
-    assert column(workspace, "labeled") == column(workspace, "previous")
+    assert column(workspace, "labeled") == column(workspace, "previous_labeled")
 
 
 def test_merge_refuses_an_id_labeled_twice(workspace: Workspace, unlabeled: list[int]) -> None:
@@ -60,7 +60,7 @@ def test_merge_refuses_an_id_labeled_twice(workspace: Workspace, unlabeled: list
 
 
 def test_merge_refuses_an_id_that_has_a_label_already(workspace: Workspace) -> None:
-    known = column(workspace, "previous")
+    known = column(workspace, "previous_labeled")
     annotate(workspace, known[:3], [1, 2, 3])
     assert (
         refusal(workspace)

@@ -166,7 +166,7 @@ def test_a_campaign_whose_truth_nobody_knows_comes_to_its_report(half_labeled: W
     )
     shutil.rmtree("cycles")
     Path("answers.csv").write_text("\n".join(["id,label", *(f"{i},{'ab'[i % 2]}" for i in range(24))]))
-    for name in half_labeled.wiring.names():
+    for name in half_labeled.pipeline.names():
         stage, _, cycle = name.partition("@")
         half_labeled.run(stage, cycle or None)
     assert json.loads(half_labeled.path("diagnose", "diagnostics", "c1").read_text()) == {"spearman": None}

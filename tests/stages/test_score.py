@@ -28,7 +28,7 @@ def all_images(workspace: Workspace) -> tuple[np.ndarray, torch.Tensor]:
 
 def probs(workspace: Workspace, cycle: str, images: torch.Tensor) -> np.ndarray:
     """One forward of one batch, through a network filled from the model's file."""
-    network = SmallCnn(width=workspace.wiring.params["prepare"]["model"]["width"]).build(10, tuple(images.shape[1:]))
+    network = SmallCnn(width=workspace.pipeline.params["prepare"]["model"]["width"]).build(10, tuple(images.shape[1:]))
     network.load_state_dict(load_file(workspace.path("train", "model", cycle)))
     with torch.no_grad():
         outputs: np.ndarray = network.eval()(images).double().softmax(1).numpy()
@@ -95,10 +95,10 @@ def test_random_scores_differ_from_cycle_to_cycle_and_not_from_run_to_run(worksp
 
 
 def test_outputs_say_which_cycle_they_are_of(workspace: Workspace) -> None:
-    for cycle, argument in (("c1", "previous"), ("c2", "previous"), ("c2", "outputs")):
+    for cycle, argument in (("c1", "previous_outputs"), ("c2", "previous_outputs"), ("c2", "outputs")):
         schema = pq.read_schema(workspace.path("score", argument, cycle))
         assert tables.metadata(schema) == {
-            "cycle": {"c1previous": "init", "c2previous": "c1", "c2outputs": "c2"}[cycle + argument]
+            "cycle": {"c1previous_outputs": "init", "c2previous_outputs": "c1", "c2outputs": "c2"}[cycle + argument]
         }
 
 
@@ -111,7 +111,7 @@ def scored(workspace: Workspace, cycle: str = "c2", **changes: object) -> dict[i
 
 def filled(workspace: Workspace, prefix: str, cycle: str = "c2") -> Network:
     """A network of the weights that training kept beside the model, read without our code."""
-    tensors = load_file(workspace.path("train", "companions", cycle))
+    tensors = load_file(workspace.path("train", "auxiliary", cycle))
     network = SmallCnn(width=4).build(10, (1, 8, 8)).eval()
     network.load_state_dict(
         {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

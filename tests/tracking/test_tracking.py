@@ -64,7 +64,7 @@ def told_to(database: Path, workspace: Workspace, patch: pytest.MonkeyPatch) -> 
     """With a copy of the database, in the current directory."""
     shutil.copy(database, workspace.root / "mlflow.db")
     patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{workspace.root}/mlflow.db")
-    for name in workspace.wiring.names():
+    for name in workspace.pipeline.names():
         state_directory.note("seconds", name, {"seconds": 1.5})
     return workspace
 
@@ -79,7 +79,7 @@ def synced(workspace: Workspace, *cycles: str, ran: str | None = None) -> list[s
     from codline.tracking.store import Store
     from codline.tracking.sync import sync
 
-    return list(sync(Store(), workspace.wiring, list(cycles) or workspace.wiring.cycles, ran))
+    return list(sync(Store(), workspace.pipeline, list(cycles) or workspace.pipeline.cycles, ran))
 
 
 def runs() -> dict[str, Any]:
@@ -155,9 +155,9 @@ def test_a_finished_campaign_is_one_run_with_a_nested_run_for_each_cycle(tracked
     assert {run.info.status for run in (whole, *cycles)} == {"FINISHED"}
     assert {run.data.tags["mlflow.parentRunId"] for run in cycles} == {whole.info.run_id}
     assert whole.data.params["train.objective.name"] == "ema"
-    found = [read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.wiring.cycles]
+    found = [read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.pipeline.cycles]
     assert points(whole)["accuracy"] == [(metrics["labels"], metrics["accuracy"]) for metrics in found]
-    curve = tables.read_csv(tracked.path("train", "curve", "c2"), tables.TRAINING)
+    curve = tables.read_csv(tracked.path("train", "training_curve", "c2"), tables.TRAINING)
     assert points(cycles[1])["train/task_loss"] == list(
         zip(curve["epoch"].to_pylist(), curve["task_loss"].to_pylist(), strict=True)
     )
@@ -246,7 +246,7 @@ def test_a_sync_killed_after_any_write_is_completed_by_the_next(
 
 
 def test_a_follower_that_is_killed_is_continued_by_the_next(tracked: Workspace) -> None:
-    rows = tables.read_csv(tracked.path("train", "curve", "c1"), tables.TRAINING).to_pylist()
+    rows = tables.read_csv(tracked.path("train", "training_curve", "c1"), tables.TRAINING).to_pylist()
     training("c1", rows[:2])
     first = follower(tracked, "train", "c1")
     eventually(lambda: epochs("c1") == [1, 2])
@@ -271,8 +271,8 @@ def test_a_follower_ends_with_its_stage(tracked: Workspace) -> None:
 def test_a_training_that_fails_is_shown_as_failed_and_may_be_tried_again(tracked: Workspace) -> None:
     from codline.tracking.follower import Listener, log
 
-    rows = tables.read_csv(tracked.path("train", "curve", "c2"), tables.TRAINING).to_pylist()
-    tracked.path("train", "curve", "c2").unlink()
+    rows = tables.read_csv(tracked.path("train", "training_curve", "c2"), tables.TRAINING).to_pylist()
+    tracked.path("train", "training_curve", "c2").unlink()
     training("c2", rows[:1])
     listener = Listener()
     beside = threading.Thread(target=log, args=(listener, "train", "c2"))
@@ -285,7 +285,9 @@ def test_a_training_that_fails_is_shown_as_failed_and_may_be_tried_again(tracked
     assert runs()["c1"].info.status == "FINISHED"  # the follower had time for what the cycle before had left
     before = runs()["c2"].info.run_id
     tables.write_csv(
-        pa.Table.from_pylist(rows, schema=tables.TRAINING), tables.TRAINING, tracked.path("train", "curve", "c2")
+        pa.Table.from_pylist(rows, schema=tables.TRAINING),
+        tables.TRAINING,
+        tracked.path("train", "training_curve", "c2"),
     )
     synced(tracked, "c2")
     assert (runs()["c2"].info.run_id, runs()["c2"].info.status) == (before, "FINISHED")
@@ -368,11 +370,11 @@ def test_a_run_that_somebody_deleted_comes_back(tracked: Workspace) -> None:
 def test_other_params_are_another_campaign_but_more_cycles_are_not(tracked: Workspace) -> None:
     from codline.tracking.campaign import Campaign
 
-    key = Campaign(tracked.wiring).key
+    key = Campaign(tracked.pipeline).key
     tracked.change(cycles={"c1": {"prev": "init"}}, queries={})
-    assert Campaign(tracked.wiring).key == key
+    assert Campaign(tracked.pipeline).key == key
     tracked.change(seed=1)
-    assert Campaign(tracked.wiring).key != key
+    assert Campaign(tracked.pipeline).key != key
 
 
 def test_full_training_is_not_called_after_a_strategy_that_asks_nothing(tmp_path: Path) -> None:
@@ -380,9 +382,9 @@ def test_full_training_is_not_called_after_a_strategy_that_asks_nothing(tmp_path
 
     workspace = created(tmp_path)
     workspace.change(**{"prepare.start": "all"})
-    assert Campaign(workspace.wiring).name == "digits cod seed 0"
+    assert Campaign(workspace.pipeline).name == "digits cod seed 0"
     workspace.change(**params.chain(1))
-    assert Campaign(workspace.wiring).name == "digits full training seed 0"
+    assert Campaign(workspace.pipeline).name == "digits full training seed 0"
 
 
 def test_without_oracle_and_diagnostics_a_cycle_is_finished_too(tracked: Workspace) -> None:
@@ -396,7 +398,7 @@ def test_without_oracle_and_diagnostics_a_cycle_is_finished_too(tracked: Workspa
 
 def test_the_best_model_loads_anywhere_and_predicts_as_its_file_does(tracked: Workspace, tmp_path: Path) -> None:
     synced(tracked)
-    found = {cycle: read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.wiring.cycles}
+    found = {cycle: read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.pipeline.cycles}
     best = max(found, key=lambda cycle: (found[cycle]["accuracy"], -found[cycle]["labels"]))
     facts = dataset_info.opened(tracked.path("prepare", "dataset"))
     store = image_store.opened(tracked.path("prepare", "images"))
@@ -429,12 +431,12 @@ def test_the_lock_vouches_for_what_was_made_from_these_files_and_params(tracked:
             },
         }
         (tracked.root / "dvc.lock").write_text(json.dumps({"schema": "2.0", "stages": stages}))
-        return Lock(tracked.wiring)
+        return Lock(tracked.pipeline)
 
     assert written("new", seed=0).vouches("evaluate@c1")
     assert not written("old", seed=0).vouches("evaluate@c1")  # the model was trained again since
     assert not written("new", seed=1).vouches("evaluate@c1")  # trained with another seed
-    assert Lock(tracked.wiring, ran="evaluate@c1").vouches("evaluate@c1")
+    assert Lock(tracked.pipeline, ran="evaluate@c1").vouches("evaluate@c1")
     assert written("old", seed=1).vouches("score@c1")  # never run by DVC
 
 
@@ -449,12 +451,12 @@ def test_the_lock_vouches_for_a_report_on_these_cycles_alone(tracked: Workspace)
         }
         stages = trained | {"report": {"deps": [{"path": "cycles", "md5": folder}]}}
         (tracked.root / "dvc.lock").write_text(json.dumps({"schema": "2.0", "stages": stages}))
-        assert Lock(tracked.wiring).vouches("report") == current
+        assert Lock(tracked.pipeline).vouches("report") == current
 
 
 def test_results_of_other_params_are_not_logged(tracked: Workspace) -> None:
     made = {"params": {"params.yaml": {"seed": 7}}}
-    stages = {name: made for name in tracked.wiring.names()}
+    stages = {name: made for name in tracked.pipeline.names()}
     (tracked.root / "dvc.lock").write_text(json.dumps({"schema": "2.0", "stages": stages}))
     assert all("run dvc repro" in line for line in synced(tracked))
     assert runs() == {}
