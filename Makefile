@@ -15,22 +15,22 @@ BENCHMARKS := training_step sampling_time selection scoring memory disk orchestr
 .PHONY: demo test test-fast test-slow bench lint format setup ui serve lock clean help
 .DEFAULT_GOAL := help
 
-help: ## list what can be made
+help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: setup ## run the campaign on the embedded digits, and say where to look
+demo: setup ## run the demo campaign on embedded data
 	@codline run
 
 test: setup lint ## ruff, mypy and import-linter, then every test
 	@pytest -n 2 --dist worksteal
 
-test-fast: setup ## the tests that take seconds
+test-fast: setup ## the tests that take seconds, in 90 s
 	@pytest -n 2 --dist worksteal -m "not slow"
 
-test-slow: setup ## only the long tests: twenty kills at random instants and the like
+test-slow: setup ## only the slow tests
 	@pytest -m slow
 
-bench: setup ## speed beside other ways of doing the same, as ratios: tables, also in docs/performance.md; 12 minutes
+bench: setup ## measure speed as ratios to other implementations, into docs/benchmarks.md; 12 minutes
 	@for each in $(BENCHMARKS); do python -m benchmarks.$$each --json benchmarks/results/$$each.json || exit 1; done
 	@python -m benchmarks.page
 
@@ -40,28 +40,30 @@ lint: setup ## ruff, mypy --strict, import-linter
 format: setup
 	@ruff check --fix . && ruff format .
 
-setup: .venv/ready ## .venv from requirements.lock, and the databases of Prefect and MLflow
+setup: .venv/ready ## install .venv from requirements.lock and create the databases of Prefect and MLflow
 
 .venv/ready: requirements.lock pyproject.toml | $(filter .uv/bin/uv,$(UV))
-	@echo "Setting up .venv (about 6 GB the first time; torch is most of it)"
+	@printf 'Installing %s packages into .venv (6 GB the first time, mostly torch; half a minute to several minutes) ... ' \
+		$$(grep -c '^[a-z].*==' requirements.lock)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv
-	@$(UV) pip sync --require-hashes requirements.lock
+	@$(UV) pip sync --quiet --require-hashes requirements.lock
 	@$(UV) pip install --quiet --no-deps --no-build-isolation -e .
 	@codline setup
 	@touch $@
+	@echo done
 
 .uv/bin/uv:
 	@$(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet --disable-pip-version-check "uv>=0.9,<1"
 
-ui: setup ## the pages of MLflow and Prefect, on this machine alone
+ui: setup ## show MLflow and Prefect in the browser, on this machine only
 	@codline ui
 
-serve: setup ## a Prefect server and the flows, for prefect deployment run
+serve: setup ## start a Prefect server and serve the flows, for prefect deployment run
 	@codline serve
 
-lock: $(filter .uv/bin/uv,$(UV)) ## write requirements.lock anew from pyproject.toml
+lock: $(filter .uv/bin/uv,$(UV)) ## update requirements.lock from pyproject.toml
 	@$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements.lock
 
-clean: ## remove what can be made again; results in DVC's cache stay
+clean: ## remove everything that can be recreated; results stay in DVC's cache
 	@rm -rf .venv .uv .codline .prefect .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dvc_plots
 	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Benchmarks: compare codline with other implementations of the same computation, as ratios."""

@@ -1,4 +1,4 @@
-"""A campaign of generated images in a temporary folder, made by the stages themselves, in this process."""
+"""Campaigns of generated images in temporary directories, created by running the stages in this process."""
 
 import contextlib
 import os
@@ -16,15 +16,15 @@ from codline.datasets.base import DatasetSpec
 from codline.models.base import ModelSpec
 from codline.models.small_cnn import SmallCnn
 from stages.prepare import Params, prepare
-from tests.workspace import Workspace, created
+from tests.workspace import Workspace, create_workspace
 
 CLASSES = 10
 SMALL_CNN = SmallCnn(width=16)
-STRETCH = 10_000  # images drawn together: noise takes eight times the memory of bytes
+CHUNK = 10_000  # images generated together: their noise takes four times the memory of the images
 
 
-class Generated(DatasetSpec):
-    """Each class is a coarse pattern; an image is one of them, shifted in brightness, under noise. Every class is hard to tell from another."""
+class GeneratedImages(DatasetSpec):
+    """Each class is a coarse pattern; an image is its class's pattern under strong noise."""
 
     name: Literal["generated"] = "generated"
     count: int
@@ -32,44 +32,42 @@ class Generated(DatasetSpec):
     seed: int = 0
 
     def load(self, rng: np.random.Generator) -> RawDataset:  # noqa: ARG002 (one signature for all datasets)
-        images, labels = drawn(self.count, self.shape, self.seed)
+        images, labels = generate_images(self.count, self.shape, self.seed)
         is_test = np.zeros(self.count, bool)
         is_test[: max(10, self.count // 100)] = True
-        return RawDataset(
-            images, labels, is_test, tuple(map(str, range(CLASSES))), (0.5,) * self.shape[0], (0.25,) * self.shape[0]
-        )
+        classes, channels = tuple(map(str, range(CLASSES))), self.shape[0]
+        return RawDataset(images, labels, is_test, classes, mean=(0.5,) * channels, std=(0.25,) * channels)
 
 
-def drawn(count: int, shape: tuple[int, int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:
+def generate_images(count: int, shape: tuple[int, int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     channels, height, width = shape
     coarse = rng.integers(64, 192, (CLASSES, channels, 4, 4))
-    patterns = (
-        coarse.repeat(-(-height // 4), axis=2).repeat(-(-width // 4), axis=3)[:, :, :height, :width].astype(np.float32)
-    )
+    patterns = coarse.repeat(-(-height // 4), axis=2).repeat(-(-width // 4), axis=3)
+    patterns = patterns[:, :, :height, :width].astype(np.float32)
     labels = rng.integers(0, CLASSES, count, np.int32)
     images = np.empty((count, *shape), np.uint8)
-    for start in range(0, count, STRETCH):
-        some = slice(start, start + STRETCH)
-        noise = rng.standard_normal((len(labels[some]), *shape), np.float32) * 64
-        images[some] = np.clip(patterns[labels[some]] + noise, 0, 255)
+    for start in range(0, count, CHUNK):
+        chunk = slice(start, start + CHUNK)
+        noise = rng.standard_normal((len(labels[chunk]), *shape), np.float32) * 64
+        images[chunk] = np.clip(patterns[labels[chunk]] + noise, 0, 255)
     return images, labels
 
 
 @dataclass(frozen=True)
-class Plan:
+class CampaignSize:
     count: int
     shape: tuple[int, int, int] = (1, 28, 28)
     model: ModelSpec = SMALL_CNN
     start: int = 500
     budget: int = 500
     epochs: int = 2
-    batch_size: int = 512  # of scoring
+    batch_size: int = 512  # of score
 
 
 @contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """No bars of stages: they would draw over the benchmark's."""
+def without_progress_bars() -> Iterator[None]:
+    """Turn off the stages' progress bars, which would draw over the benchmark's."""
     before = os.environ.get("CODLINE_QUIET", "")
     os.environ["CODLINE_QUIET"] = "1"
     try:
@@ -79,30 +77,30 @@ def silent() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def prepared(plan: Plan) -> Iterator[Workspace]:
-    """The campaign's directory, which is the current one meanwhile, after prepare."""
-    with TemporaryDirectory(prefix="codline-benchmark-") as folder, contextlib.chdir(folder), silent():
-        workspace = created(Path(folder))
+def prepared_campaign(size: CampaignSize) -> Iterator[Workspace]:
+    """Run prepare, and yield the campaign's directory, which is the current one in the meantime."""
+    with TemporaryDirectory(prefix="codline-benchmark-") as folder, contextlib.chdir(folder), without_progress_bars():
+        workspace = create_workspace(Path(folder))
         workspace.change(
             **{
-                "prepare.model": plan.model.model_dump(),
-                "train.epochs": plan.epochs,
-                "score.batch_size": plan.batch_size,
-                "select.budget": plan.budget,
+                "prepare.model": size.model.model_dump(),
+                "train.epochs": size.epochs,
+                "score.batch_size": size.batch_size,
+                "select.budget": size.budget,
             }
         )
-        data = Generated(count=plan.count, shape=plan.shape)
-        # The dataset is none of the family: params.yaml could not name it.
-        params = Params.model_construct(dataset=data, start=plan.start, model=plan.model)
+        data = GeneratedImages(count=size.count, shape=size.shape)
+        # Constructed without validation: the dataset is not a plug-in that params.yaml could name.
+        params = Params.model_construct(dataset=data, start=size.start, model=size.model)
         outs = {name: Path(value) for name, value in workspace.pipeline.arguments("prepare").items()}
         prepare(params, seed=0, compute=Compute(device="cpu"), **outs)
         yield workspace
 
 
 @contextlib.contextmanager
-def two_cycles(plan: Plan, **changes: Any) -> Iterator[Workspace]:
-    """With the first cycle done and the second trained: what the second's score stage finds. `changes` are dotted parameters."""
-    with prepared(plan) as workspace:
+def campaign_at_second_score(size: CampaignSize, **changes: Any) -> Iterator[Workspace]:
+    """Run the first cycle, and the second up to its score stage. `changes` are parameters by dotted name."""
+    with prepared_campaign(size) as workspace:
         workspace.change(**changes)
         for stage in ("train", "score", "select", "annotate", "merge"):
             workspace.run(stage, "c1")

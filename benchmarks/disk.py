@@ -1,6 +1,9 @@
-"""What a cycle's outputs take on disk, in several forms, and whether COD ranks the pool the same by them: python -m benchmarks.disk"""
+"""Size and reading time of a cycle's outputs in several file formats, and whether COD ranks the pool the same by them.
 
-import stages  # noqa: F401  isort: skip (tells numpy its instructions before it is imported)
+python -m benchmarks.disk
+"""
+
+import stages  # noqa: F401  isort: skip (pins numpy's CPU code before numpy is imported)
 
 import statistics
 import time
@@ -10,19 +13,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.campaigns import CLASSES, Plan, two_cycles
-from benchmarks.harness import Measured, parser, rounds, told_each
+from benchmarks.campaigns import CLASSES, CampaignSize, campaign_at_second_score
+from benchmarks.harness import Measurement, argument_parser, counted_rounds, report_each
 from codline.acquisition.discrepancy import discrepancy
 from codline.data import output_store
-from codline.data.output_store import softmax
+from codline.data.output_store import open_output_store, softmax
+from codline.evaluation.rank_statistics import descending_order
 
 CHUNK = 512  # images in a record batch, as many as are scored together
-Form = tuple[Callable[[Path, np.ndarray, np.ndarray], None], Callable[[Path], np.ndarray]]
+Format = tuple[Callable[[Path, np.ndarray, np.ndarray], None], Callable[[Path], np.ndarray]]  # write, read
 
 
-def arrow(kind: type[np.floating], compression: str | None) -> Form:
+def arrow(dtype: type[np.floating], compression: str | None) -> Format:
     def write(path: Path, ids: np.ndarray, logits: np.ndarray) -> None:
-        column = pa.FixedSizeListArray.from_arrays(pa.array(logits.astype(kind).reshape(-1)), logits.shape[1])
+        column = pa.FixedSizeListArray.from_arrays(pa.array(logits.astype(dtype).reshape(-1)), logits.shape[1])
         table = pa.table([pa.array(ids), column], names=["id", "logits"])
         options = pa.ipc.IpcWriteOptions(compression=compression)
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
@@ -31,85 +35,73 @@ def arrow(kind: type[np.floating], compression: str | None) -> Form:
     def read(path: Path) -> np.ndarray:
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
-            found: np.ndarray = (
-                table["logits"].combine_chunks().values.to_numpy().reshape(len(table), -1).astype(np.float32)
-            )
-            return found
+            values: np.ndarray = table["logits"].combine_chunks().values.to_numpy()
+            return values.reshape(len(table), -1).astype(np.float32)
 
     return write, read
 
 
-def parquet() -> Form:
-    """As score writes them: the bytes of a number apart."""
+def parquet() -> Format:
+    """The format of outputs.parquet."""
 
     def write(path: Path, ids: np.ndarray, logits: np.ndarray) -> None:
-        with output_store.writing(path, logits.shape[1:], "c1") as keep:
-            keep(ids, logits)
+        with output_store.output_writer(path, logits.shape[1:], "c1") as write_rows:
+            write_rows(ids, logits)
 
     def read(path: Path) -> np.ndarray:
-        rows = output_store.opened(path, (CLASSES,))
-        return rows.take(rows.ids)
+        store = open_output_store(path, (CLASSES,))
+        return store.take(store.ids)
 
     return write, read
 
 
-FORMS = {
+FORMATS = {
     "Arrow, float32, mapped": arrow(np.float32, None),
     "Arrow, float32, lz4": arrow(np.float32, "lz4"),
     "Arrow, float32, zstd": arrow(np.float32, "zstd"),
-    "Parquet, float32, bytes apart, zstd (outputs.parquet)": parquet(),
+    "Parquet, float32, byte-stream split, zstd (outputs.parquet)": parquet(),
     "Arrow, float16, mapped": arrow(np.float16, None),
     "Arrow, float16, zstd": arrow(np.float16, "zstd"),
 }
 
 
-def ranked(ids: np.ndarray, now: np.ndarray, before: np.ndarray) -> np.ndarray:
-    return ids[np.lexsort((ids, -discrepancy(softmax(now), softmax(before))))]
+def rank_by_cod(ids: np.ndarray, logits: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    ranking: np.ndarray = ids[descending_order(discrepancy(softmax(logits), softmax(previous)), ids)]
+    return ranking
 
 
-def forms(plan: Plan, repeats: int) -> Iterator[list[Measured]]:
-    with two_cycles(plan) as workspace:
+def measure_formats(size: CampaignSize, rounds: int) -> Iterator[list[Measurement]]:
+    with campaign_at_second_score(size) as workspace:
         workspace.run("score", "c2")
-        before, after = (
-            output_store.opened(workspace.path("score", "outputs", cycle), (CLASSES,)) for cycle in ("c1", "c2")
-        )
-        ids = after.ids
-        last, now = before.take(ids), after.take(ids)
-        exact, case, rows = ranked(ids, now, last), f"{len(ids):,} images, {CLASSES} classes", list[Measured]()
-        for name, (write, read) in FORMS.items():
-            path, seconds = workspace.root / "outputs", list[float]()
-            write(path, ids, last)
-            for _ in range(repeats + 1):
+        paths = [workspace.path("score", "outputs", cycle) for cycle in ("c1", "c2")]
+        stores = [open_output_store(path, (CLASSES,)) for path in paths]
+        ids = stores[1].ids
+        previous, logits = (store.take(ids) for store in stores)
+        exact, path = rank_by_cod(ids, logits, previous), workspace.root / "outputs"
+        rows = list[Measurement]()
+        for name, (write, read) in FORMATS.items():
+            write(path, ids, previous)
+            seconds = list[float]()
+            for _ in range(rounds + 1):
                 began = time.process_time()
-                found = read(path)
+                stored = read(path)
                 seconds.append(time.process_time() - began)
-            order = ranked(ids, now, found)
-            moved = (
-                "the same ranking"
-                if np.array_equal(order, exact)
-                else f"another ranking; {len(np.setdiff1d(order[: plan.budget], exact[: plan.budget]))} other ids in the query"
-            )
-            size = path.stat().st_size
-            rows.append(
-                Measured(
-                    case,
-                    name,
-                    statistics.median(seconds),
-                    size / last.nbytes,
-                    note=f"{size / len(ids):.1f} bytes an image; {moved}",
-                )
-            )
+            order = rank_by_cod(ids, logits, stored)
+            different = len(np.setdiff1d(order[: size.budget], exact[: size.budget]))
+            same = np.array_equal(order, exact)
+            ranking = "same ranking" if same else f"different ranking; {different} different ids in the query"
+            file_bytes = path.stat().st_size
+            note = f"{file_bytes / len(ids):.1f} bytes per image; {ranking}"
+            case, ratio = f"{len(ids):,} images, {CLASSES} classes", file_bytes / previous.nbytes
+            rows.append(Measurement(case, name, statistics.median(seconds), ratio, note=note))
         yield rows
 
 
-def main(words: list[str] | None = None) -> None:
-    asked = parser(__doc__).parse_args(words)
-    plan = Plan(1_000, start=100, budget=50, epochs=1) if asked.quick else Plan(20_000)
-    told_each(
-        "A cycle's outputs: CPU seconds to read them, size beside bare float32 logits",
-        forms(plan, rounds(asked)),
-        asked.json,
-    )
+def main(argv: list[str] | None = None) -> None:
+    arguments = argument_parser(__doc__).parse_args(argv)
+    size = CampaignSize(1_000, start=100, budget=50, epochs=1) if arguments.quick else CampaignSize(20_000)
+    title = "A cycle's outputs: CPU seconds to read them, size relative to bare float32 logits"
+    report_each(title, measure_formats(size, counted_rounds(arguments)), arguments.json)
 
 
 if __name__ == "__main__":

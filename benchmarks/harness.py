@@ -1,4 +1,4 @@
-"""Contenders in turn, several times over: machines are noisy, so medians of one run are compared, as ratios."""
+"""Compares contenders by running them in turn, round after round; results are ratios, since machines are noisy."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -24,144 +24,160 @@ from threadpoolctl import threadpool_limits
 
 Contender = Callable[[], object]
 Clock = Callable[[], float]
-Laps = list[float]  # seconds of a contender's steps, in which it took turns with the others of its case
-LONG = 8  # seconds of a contender that is run once only
-LOOK = 0.02  # seconds between two looks at memory
-WIDE = 140  # columns of a table that goes into a file
+Laps = list[float]  # seconds of each step of a contender that takes turns with the others of its case
+LONG_SECONDS = 8  # a contender that takes longer is run only once
+MEMORY_POLL_SECONDS = 0.02
+FILE_WIDTH = 140  # columns of a table that is not printed to a terminal
+FORMATS = {
+    "case": "",
+    "contender": "",
+    "seconds": ",.4f",
+    "ratio": ",.3f",
+    "quickest": ",.3f",
+    "memory": ",.0f",
+    "note": "",
+}
+HEADINGS = {"memory": "peak MB"}
 
 
-class Missing(Exception):  # noqa: N818 (no error: the row says so)
-    """What a contender raises that cannot run here: why."""
+class Unavailable(Exception):  # noqa: N818 (not an error: the table shows the reason)
+    """Raised by a contender that cannot run on this machine."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     case: str
     contender: str
-    seconds: float | None = None  # median, of the CPU unless told otherwise
+    seconds: float | None = None  # median; CPU time unless stated otherwise
     ratio: float | None = None  # to the reference of the case
-    memory: int | None = None  # bytes, at the peak, on top of what was there before
+    memory: int | None = None  # peak bytes, in addition to those in use before
     note: str = ""
-    quickest: float | None = (
-        None  # ratio of the quickest tenths of rounds, or of laps: neighbours on a machine only ever add time
-    )
+    quickest: float | None = None  # ratio of the fastest tenths, since other processes can only add time
     answer: object = field(default=None, repr=False, compare=False)
 
-    def figures(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "answer" and value not in (None, "")}
 
 
-def parser(about: str | None, rounds: int = 5) -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=about)
-    found.add_argument(
-        "--rounds", type=int, default=rounds, help="medians are of so many; one before them is not counted"
-    )
-    found.add_argument("--quick", action="store_true", help="small sizes: to see whether it runs, not how fast")
-    found.add_argument(
-        "--wall",
-        action="store_true",
-        help="seconds on the clock instead of the CPU's: for a machine with nothing else to do",
-    )
-    found.add_argument("--json", type=lambda path: Path(path).absolute(), help="write the figures there, too")
-    return found
+def argument_parser(description: str | None, rounds: int = 5) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--rounds", type=int, default=rounds, help="rounds to take medians of, after a warm-up round")
+    parser.add_argument("--quick", action="store_true", help="small sizes: to see whether it runs, not how fast")
+    wall = "measure wall-clock time instead of CPU time; for an otherwise idle machine"
+    parser.add_argument("--wall", action="store_true", help=wall)
+    parser.add_argument("--json", type=lambda path: Path(path).absolute(), help="also write the results to this file")
+    return parser
 
 
-def rounds(asked: argparse.Namespace) -> int:
-    return 0 if asked.quick else asked.rounds
+def counted_rounds(arguments: argparse.Namespace) -> int:
+    return 0 if arguments.quick else arguments.rounds
 
 
-def clock(asked: argparse.Namespace) -> Clock:
-    return time.perf_counter if asked.wall else time.process_time
+def chosen_clock(arguments: argparse.Namespace) -> Clock:
+    return time.perf_counter if arguments.wall else time.process_time
 
 
-def compared(
-    cases: dict[str, dict[str, Contender]], rounds: int, clock: Clock = time.process_time, *, long: float = LONG
-) -> list[Measured]:
-    """The first contender of a case is its reference. Each has a round of warming up that is not counted, but for those that take long. In one thread."""
-    with threadpool_limits(1):
-        return [
-            row for case, contenders in cases.items() for row in raced(case, contenders, turns(rounds), clock, long)
-        ]
+def compare(
+    cases: dict[str, dict[str, Contender]],
+    rounds: int,
+    clock: Clock = time.process_time,
+    *,
+    long_seconds: float = LONG_SECONDS,
+) -> list[Measurement]:
+    """Measure the contenders of each case in a single thread, after a warm-up round.
 
-
-def alternated(cases: dict[str, Callable[[], dict[str, Laps]]], rounds: int, *, enough: float = 0.0) -> list[Measured]:
-    """As compared(), of cases whose contenders take turns at every step of a round: what slows a machine down for a second slows all of them.
-
-    There are more rounds than asked for until a case has had `enough` seconds.
+    The first contender of a case is its reference. A contender that takes longer than `long_seconds` is run once.
     """
-    found = list[Measured]()
+    measurements = list[Measurement]()
     with threadpool_limits(1):
-        for case, act in cases.items():
-            laps = [act() for _ in shown_turns(case, turns(rounds, enough))]
-            del laps[: -max(len(laps) - 1, 1)]  # the round of warming up, where there is another
-            every = {name: [*chain.from_iterable(one[name] for one in laps)] for name in laps[0]}
-            sums = {name: [sum(one[name]) for one in laps] for name in every}
-            first = next(iter(every))
-            found += [
-                Measured(case, name, *medians(sums[name], sums[first]), quickest=least(every[name], every[first]))
-                for name in every
-            ]
-    return found
+        for case, contenders in cases.items():
+            measurements += measure_case(case, contenders, round_numbers(rounds), clock, long_seconds)
+    return measurements
 
 
-def in_turn(act: Callable[[Callable[[], None]], object], other: Iterator[object], clock: Clock) -> tuple[Laps, Laps]:
-    """The laps of `act`, which calls what it is given as each begins, and of `other`, which then has one, too; what comes before the first is part of it."""
-    ours, theirs, began = [0.0], Laps(), clock()
+def compare_interleaved(
+    cases: dict[str, Callable[[], dict[str, Laps]]], rounds: int, *, min_seconds: float = 0.0
+) -> list[Measurement]:
+    """As compare(), for contenders that take turns at every step of a round, so that a slow second slows all of them.
 
-    def lap() -> None:
+    Rounds continue until a case has run for `min_seconds`.
+    """
+    measurements = list[Measurement]()
+    with threadpool_limits(1):
+        for case, run_round in cases.items():
+            results = [run_round() for _ in with_progress_bar(case, round_numbers(rounds, min_seconds))]
+            results = results[1:] or results  # without the warm-up
+            laps = {name: [*chain.from_iterable(result[name] for result in results)] for name in results[0]}
+            totals = {name: [sum(result[name]) for result in results] for name in laps}
+            reference = next(iter(laps))
+            for name in laps:
+                seconds, ratio = median_and_ratio(totals[name], totals[reference])
+                quickest = fastest_tenth_ratio(laps[name], laps[reference])
+                measurements.append(Measurement(case, name, seconds, ratio, quickest=quickest))
+    return measurements
+
+
+def interleave(run: Callable[[Callable[[], None]], object], other: Iterator[object], clock: Clock) -> tuple[Laps, Laps]:
+    """Run two contenders in turn and return the laps of each.
+
+    `run` gets a function to call at the start of each of its laps, which advances `other` by one lap.
+    Time that `run` spends before its first lap is part of that lap.
+    """
+    laps, other_laps, began = [0.0], Laps(), clock()
+
+    def start_lap() -> None:
         nonlocal began
-        ours[-1] += clock() - began
-        if theirs:
-            ours.append(0.0)
+        laps[-1] += clock() - began
+        if other_laps:
+            laps.append(0.0)
         start = clock()
         next(other)
         began = clock()
-        theirs.append(began - start)
+        other_laps.append(began - start)
 
-    act(lap)
-    ours[-1] += clock() - began
-    return ours, theirs
-
-
-def shown_turns(case: str, turns: Iterable[int]) -> Iterable[int]:
-    return track(turns, case, console=Console(stderr=True), transient=True)
+    run(start_lap)
+    laps[-1] += clock() - began
+    return laps, other_laps
 
 
-def turns(rounds: int, enough: float = 0.0) -> Iterator[int]:
+def with_progress_bar(case: str, rounds: Iterable[int]) -> Iterable[int]:
+    return track(rounds, case, console=Console(stderr=True), transient=True)
+
+
+def round_numbers(rounds: int, min_seconds: float = 0.0) -> Iterator[int]:
+    """Round 0 is the warm-up."""
     number, began = 0, time.perf_counter()
-    while number <= rounds or (rounds and time.perf_counter() - began < enough):
+    while number <= rounds or (rounds and time.perf_counter() - began < min_seconds):
         yield number
         number += 1
 
 
-def raced(
-    case: str, contenders: dict[str, Contender], turns: Iterable[int], clock: Clock, long: float
-) -> list[Measured]:
+def measure_case(
+    case: str, contenders: dict[str, Contender], rounds: Iterable[int], clock: Clock, long_seconds: float
+) -> list[Measurement]:
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     notes, answers, running = dict.fromkeys(contenders, ""), dict[str, object](), dict(contenders)
-    for number in shown_turns(case, turns):
-        for name, act in list(running.items())[:: -1 if number % 2 else 1]:  # now this one first, now that
+    for number in with_progress_bar(case, rounds):
+        for name, run in list(running.items())[:: -1 if number % 2 else 1]:  # alternate who goes first
             began = clock()
             try:
-                answers[name] = act()
-            except Missing as error:
+                answers[name] = run()
+            except Unavailable as error:
                 notes[name] = str(error)
                 del running[name]
                 continue
             seconds[name].append(clock() - began)
-            if seconds[name][-1] > long:
+            if seconds[name][-1] > long_seconds:
                 del running[name]
-    for name, times in seconds.items():
-        if len(times) == 1 and times[0] > long:
-            notes[name] = "one run"
-        del times[: -max(len(times) - 1, 1)]  # the round of warming up, where there is another
-    reference = next(iter(contenders))
+                notes[name] = "one run" if len(seconds[name]) == 1 else ""
+    seconds = {name: times[1:] or times for name, times in seconds.items()}  # without the warm-up
+    reference = seconds[next(iter(contenders))]
     return [
-        Measured(
+        Measurement(
             case,
             name,
-            *medians(times, seconds[reference]),
-            quickest=least(times, seconds[reference]),
+            *median_and_ratio(times, reference),
+            quickest=fastest_tenth_ratio(times, reference),
             note=notes[name],
             answer=answers.get(name),
         )
@@ -169,150 +185,133 @@ def raced(
     ]
 
 
-def least(times: list[float], reference: list[float]) -> float | None:
+def fastest_tenth_ratio(times: list[float], reference: list[float]) -> float | None:
     ours, theirs = sorted(times), sorted(reference)
     if min(len(ours), len(theirs)) < 2 or not all(theirs):
         return None
     return ours[len(ours) // 10] / theirs[len(theirs) // 10]
 
 
-def medians(times: list[float], reference: list[float]) -> tuple[float | None, float | None]:
-    """Of seconds, and of the ratios within a round: what slows a machine down for a while slows both."""
+def median_and_ratio(times: list[float], reference: list[float]) -> tuple[float | None, float | None]:
+    """Median of the seconds, and of the ratios within each round, where a temporary slowdown affects both."""
     if not times or not reference:
         return statistics.median(times) if times else None, None
-    pairs = (
-        [*zip(times, reference, strict=True)]
-        if len(times) == len(reference)
-        else [(statistics.median(times), statistics.median(reference))]
-    )
+    if len(times) == len(reference):
+        pairs = list(zip(times, reference, strict=True))
+    else:
+        pairs = [(statistics.median(times), statistics.median(reference))]
     return statistics.median(times), statistics.median(one / other for one, other in pairs) if all(reference) else None
 
 
-def remarked(found: list[Measured], remark: Callable[[Any, Any], str]) -> list[Measured]:
-    """With a remark on each answer, seen beside that of the reference of its case."""
-    references = {row.case: row.answer for row in reversed(found)}
-    notes = [remark(references[row.case], row.answer) if row.answer is not None else "" for row in found]
+def add_remarks(measurements: list[Measurement], remark: Callable[[Any, Any], str]) -> list[Measurement]:
+    """Add remark(answer of the case's reference, own answer) to every measurement's note."""
+    references = {row.case: row.answer for row in reversed(measurements)}
+    notes = [remark(references[row.case], row.answer) if row.answer is not None else "" for row in measurements]
     return [
         replace(row, note="; ".join(part for part in (row.note, note) if part))
-        for row, note in zip(found, notes, strict=True)
+        for row, note in zip(measurements, notes, strict=True)
     ]
 
 
-def arrays_peak(act: Contender) -> int | None:
-    """Bytes of Python's and numpy's memory at the peak. What other libraries allocate is not seen."""
+def peak_array_memory(run: Contender) -> int | None:
+    """Peak bytes allocated by Python and numpy; allocations of other libraries are not included."""
     tracemalloc.start()
     try:
-        act()
+        run()
         return tracemalloc.get_traced_memory()[1]
-    except Missing:
+    except Unavailable:
         return None
     finally:
         tracemalloc.stop()
 
 
 @dataclass(frozen=True)
-class Apart:
+class ProcessMeasurement:
+    """Wall-clock seconds, and bytes of memory."""
+
     seconds: float
-    before: int  # bytes resident, of libraries and interpreter
-    resident: int  # at the peak
-    own: int  # at the peak, without the pages of mapped files
+    resident_before: int  # of the interpreter and imported libraries
+    peak_resident: int
+    peak_anonymous: int  # without the pages of memory-mapped files
     answer: Any = None
 
 
-def apart(act: Callable[..., Any], *arguments: Any) -> Apart:
-    """A function of a module, run in a process of its own: what it kept in memory is then its own. Linux alone says so."""
+def run_in_subprocess(function: Callable[..., Any], *arguments: Any) -> ProcessMeasurement:
+    """Run a module-level function in a new process, so that its memory can be told from the caller's. Linux only."""
     if sys.platform != "linux":
-        raise Missing("resident memory is read from Linux's /proc")
+        raise Unavailable("resident memory is read from Linux's /proc")
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(alone, act, *arguments).result()
+        return pool.submit(measure_process, function, *arguments).result()
 
 
-def alone(act: Callable[..., Any], *arguments: Any) -> Apart:
-    before, done, own = status("VmHWM"), threading.Event(), [status("RssAnon")]
+def measure_process(function: Callable[..., Any], *arguments: Any) -> ProcessMeasurement:
+    resident_before, is_done, anonymous = process_status("VmHWM"), threading.Event(), [process_status("RssAnon")]
 
-    def look() -> None:
-        while not done.wait(LOOK):
-            own.append(status("RssAnon"))
+    def poll_memory() -> None:
+        while not is_done.wait(MEMORY_POLL_SECONDS):
+            anonymous.append(process_status("RssAnon"))
 
-    watcher = threading.Thread(target=look)
-    watcher.start()
+    poller = threading.Thread(target=poll_memory)
+    poller.start()
     began = time.perf_counter()
     try:
-        answer = act(*arguments)
+        answer = function(*arguments)
     finally:
-        took = time.perf_counter() - began
-        done.set()
-        watcher.join()
-    return Apart(took, before, status("VmHWM"), max(own), answer)
+        seconds = time.perf_counter() - began
+        is_done.set()
+        poller.join()
+    return ProcessMeasurement(seconds, resident_before, process_status("VmHWM"), max(anonymous), answer)
 
 
-def status(name: str) -> int:
+def process_status(name: str) -> int:
+    """A field of /proc/self/status in bytes."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def installed(package: str) -> str:
+def require_package(package: str) -> str:
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError as error:
-        raise Missing(f"{package} is not installed") from error
+        raise Unavailable(f"{package} is not installed") from error
 
 
-def told(title: str, found: list[Measured], json_path: Path | None) -> None:
-    """The table, and the file if one is asked for."""
-    told_each(title, [found], json_path)
+def report(title: str, measurements: list[Measurement], json_path: Path | None) -> None:
+    """Print a table, and write a JSON file if a path is given."""
+    report_each(title, [measurements], json_path)
 
 
-def kept(title: str, found: list[Measured], json_path: Path | None) -> None:
-    if json_path is not None:
-        machine = {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "command": Path(sys.argv[0]).name,
-        }
-        json_path.parent.mkdir(parents=True, exist_ok=True)
-        json_path.write_text(
-            json.dumps({"title": title, **machine, "figures": [one.figures() for one in found]}, indent=1) + "\n",
-            encoding="utf-8",
-        )
-
-
-def told_each(title: str, parts: Iterable[list[Measured]], json_path: Path | None) -> None:
-    """A table for each part as soon as it is there; the file has all that are."""
-    found = list[Measured]()
+def report_each(title: str, parts: Iterable[list[Measurement]], json_path: Path | None) -> None:
+    """Print a table for each part as soon as it is measured; the JSON file holds all parts so far."""
+    measurements = list[Measurement]()
     for part in parts:
-        found += part
-        shown(title, part)
-        kept(title, found, json_path)
+        measurements += part
+        print_table(title, part)
+        if json_path is not None:
+            write_results(title, measurements, json_path)
 
 
-def shown(title: str, found: list[Measured]) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
-    rows = Table(title=title)
-    quickest = any(one.quickest is not None for one in found)
-    memory, notes = any(one.memory is not None for one in found), any(one.note for one in found)
-    columns = [
-        "case",
-        "contender",
-        "seconds",
-        "ratio",
-        *["quickest"] * quickest,
-        *["peak MB"] * memory,
-        *["note"] * notes,
-    ]
-    for heading in columns:
-        rows.add_column(heading, justify="left" if heading in ("case", "contender", "note") else "right")
-    for one in found:
-        cells = [
-            one.case,
-            one.contender,
-            number(one.seconds, 4),
-            number(one.ratio, 3),
-            *[number(one.quickest, 3)] * quickest,
-        ]
-        rows.add_row(*cells, *[number(one.memory and one.memory / 1e6, 0)] * memory, *[one.note] * notes)
-    console.print(rows)
+def write_results(title: str, measurements: list[Measurement], path: Path) -> None:
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "command": Path(sys.argv[0]).name}
+    results = {"title": title, **machine, "figures": [row.as_dict() for row in measurements]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:,.{digits}f}"
+def print_table(title: str, measurements: list[Measurement]) -> None:
+    headings, rows = table_cells([row.as_dict() for row in measurements], FORMATS)
+    table = Table(title=title)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("case", "contender", "note") else "right")
+    for row in rows:
+        table.add_row(*row)
+    console = Console() if sys.stdout.isatty() else Console(width=FILE_WIDTH)
+    console.print(table)
+
+
+def table_cells(rows: list[dict[str, Any]], formats: Mapping[str, str]) -> tuple[list[str], list[list[str]]]:
+    """Headings and formatted cells of the columns that hold any value. Memory is given in MB."""
+    names = [name for name in formats if any(name in row for row in rows)]
+    scaled = [row | {"memory": row["memory"] / 1e6} if "memory" in row else row for row in rows]
+    cells = [[format(row[name], formats[name]) if name in row else "" for name in names] for row in scaled]
+    return [HEADINGS.get(name, name) for name in names], cells

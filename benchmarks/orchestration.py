@@ -13,18 +13,18 @@ from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.campaigns import silent
-from benchmarks.harness import Measured, apart, parser, told_each
+from benchmarks.campaigns import without_progress_bars
+from benchmarks.harness import Measurement, run_in_subprocess, argument_parser, report_each
 from codline.core import params
 from tests.project import Project, cloned, free_port
-from tests.workspace import created
+from tests.workspace import create_workspace
 
 ORDER = ("train", "score", "select", "annotate", "merge", "evaluate", "diagnose")
 ARGUMENTS = ("-S", "train.epochs=5")
 
 
 @dataclass(frozen=True)
-class Cycle:
+class CycleSeconds:
     """Seconds of one cycle that asks for labels."""
 
     all: float
@@ -35,9 +35,9 @@ class Cycle:
 def functions(folder: str, cycles: int) -> dict[str, float]:
     """{stage of the last asking cycle: seconds}, in one process that has imported everything: the first cycle did."""
     found = {}
-    with contextlib.chdir(folder), silent():
-        workspace = created(Path(folder))
-        workspace.change(**{"train.epochs": 5} | params.chain(cycles))
+    with contextlib.chdir(folder), without_progress_bars():
+        workspace = create_workspace(Path(folder))
+        workspace.change(**{"train.epochs": 5} | params.cycle_chain(cycles))
         workspace.run("prepare")
         for cycle in workspace.pipeline.queries:
             found = {stage: timed(lambda stage=stage, cycle=cycle: workspace.run(stage, cycle)) for stage in ORDER}  # type: ignore[misc]
@@ -50,17 +50,17 @@ def timed(act: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def typical(project: Project, cycles: list[str]) -> Cycle:
+def typical(project: Project, cycles: list[str]) -> CycleSeconds:
     """The medians of these."""
     each = [recorded(project, cycle) for cycle in cycles]
     middle = statistics.median
     tasks, inside = (
         {stage: middle(getattr(one, what)[stage] for one in each) for stage in ORDER} for what in ("tasks", "inside")
     )
-    return Cycle(middle(one.all for one in each), tasks, inside)
+    return CycleSeconds(middle(one.all for one in each), tasks, inside)
 
 
-def recorded(project: Project, cycle: str) -> Cycle:
+def recorded(project: Project, cycle: str) -> CycleSeconds:
     """From Prefect's own records, and the stages' notes."""
     home = Path(project.environment.get("PREFECT_HOME") or project.root / ".prefect")
     with contextlib.closing(sqlite3.connect(home / "prefect.db")) as database:
@@ -75,7 +75,7 @@ def recorded(project: Project, cycle: str) -> Cycle:
         stage: json.loads((project.root / ".codline" / "seconds" / f"{stage}@{cycle}.json").read_text())["seconds"]
         for stage in ORDER
     }
-    return Cycle(lasted(*flows[-1]), spent, notes)
+    return CycleSeconds(lasted(*flows[-1]), spent, notes)
 
 
 def lasted(began: str, ended: str) -> float:
@@ -93,14 +93,14 @@ def campaign(cycles: int, **environment: str) -> Iterator[Project]:
         yield project
 
 
-def stage_rows(bare: dict[str, float], cycle: Cycle) -> list[Measured]:
+def stage_rows(bare: dict[str, float], cycle: CycleSeconds) -> list[Measurement]:
     """Per stage: as a function, in its process, as a task that DVC runs."""
     rows = []
     for stage in ORDER:
         case = f"stage {stage}"
-        rows.append(Measured(case, "as a function", bare[stage]))
+        rows.append(Measurement(case, "as a function", bare[stage]))
         rows.append(
-            Measured(
+            Measurement(
                 case,
                 "in a process of its own, by its own clock",
                 cycle.inside[stage],
@@ -108,12 +108,12 @@ def stage_rows(bare: dict[str, float], cycle: Cycle) -> list[Measured]:
             )
         )
         rows.append(
-            Measured(case, "as Prefect's task, through DVC", cycle.tasks[stage], cycle.tasks[stage] / bare[stage])
+            Measurement(case, "as Prefect's task, through DVC", cycle.tasks[stage], cycle.tasks[stage] / bare[stage])
         )
     return rows
 
 
-def cycle_rows(bare: dict[str, float], plain: Cycle, full: Cycle) -> list[Measured]:
+def cycle_rows(bare: dict[str, float], plain: CycleSeconds, full: CycleSeconds) -> list[Measurement]:
     least, case = sum(bare.values()), "a cycle of seven stages"
     contenders = {"functions in one process": least, "codline run, without MLflow": plain.all, "codline run": full.all}
     notes = {
@@ -121,11 +121,11 @@ def cycle_rows(bare: dict[str, float], plain: Cycle, full: Cycle) -> list[Measur
         "codline run": f"all: {full.all - least:.1f} s",
     }
     return [
-        Measured(case, name, seconds, seconds / least, note=notes.get(name, "")) for name, seconds in contenders.items()
+        Measurement(case, name, seconds, seconds / least, note=notes.get(name, "")) for name, seconds in contenders.items()
     ]
 
 
-def waiting(project: Project, rounds: int) -> list[Measured]:
+def waiting(project: Project, rounds: int) -> list[Measurement]:
     """Commands on a campaign that is up to date."""
     commands = {
         "codline status": ("codline", "status"),
@@ -136,12 +136,12 @@ def waiting(project: Project, rounds: int) -> list[Measured]:
     for _ in range(rounds + 1):
         for name, words in commands.items():
             seconds[name].append(timed(lambda words=words: project.must(*words)))  # type: ignore[misc]
-    return [Measured("nothing to do", name, statistics.median(times[1:] or times)) for name, times in seconds.items()]
+    return [Measurement("nothing to do", name, statistics.median(times[1:] or times)) for name, times in seconds.items()]
 
 
-def parts(cycles: int, rounds: int) -> Iterator[list[Measured]]:
+def parts(cycles: int, rounds: int) -> Iterator[list[Measurement]]:
     with TemporaryDirectory(prefix="codline-benchmark-") as folder:
-        bare = apart(functions, folder, cycles).answer
+        bare = run_in_subprocess(functions, folder, cycles).answer
     asking = [f"c{number}" for number in range(1, cycles)]
     steady = asking[1:] or asking  # the first one waits for what the later ones find ready
     with campaign(cycles, CODLINE_TRACKING="off") as project:
@@ -154,8 +154,8 @@ def parts(cycles: int, rounds: int) -> Iterator[list[Measured]]:
 
 
 def main(words: list[str] | None = None) -> None:
-    asked = parser(__doc__, rounds=3).parse_args(words)
-    told_each(
+    asked = argument_parser(__doc__, rounds=3).parse_args(words)
+    report_each(
         "Orchestration: seconds on the clock",
         parts(2 if asked.quick else 4, 0 if asked.quick else asked.rounds),
         asked.json,

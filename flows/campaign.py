@@ -6,9 +6,12 @@ from prefect import flow
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
 from codline.core import params
-from codline.orchestration import artifacts, dvc_lock, prefect_runs, workspace
+from codline.orchestration import artifacts, dvc_lock
+from codline.orchestration.params_file import update_params
+from codline.orchestration.prefect_runs import recorded_run
+from codline.orchestration.workspace import open_workspace
 from codline.runtime.pipeline import Pipeline
-from flows.cycle import cycle, limited
+from flows.cycle import cycle, stage_timeout
 from flows.tasks import prepare, report
 
 
@@ -23,23 +26,23 @@ def campaign(
 ) -> None:
     """Run every cycle that is not up to date.
 
-    What is given here is written into params.yaml first, as `dvc exp run -S` does: the preset, and over it the rest; `overrides` has dotted keys,
-    such as {"train.epochs": 10}.
+    The arguments are written into params.yaml first, as `dvc exp run -S` does: the preset, then the others over it.
+    `overrides` has dotted keys, such as {"train.epochs": 10}. `timeout_minutes` limits each stage.
     """
-    with workspace.held(), prefect_runs.recorded(), limited(timeout_minutes):
-        workspace.changed(changes(strategy, seed, cycles, overrides), preset)
+    with open_workspace(), recorded_run(), stage_timeout(timeout_minutes):
+        update_params(params_changes(strategy, seed, cycles, overrides), preset)
         prepare()
         for name in Pipeline().cycles:
             cycle(name, timeout_minutes)
-            artifacts.curve()
-        dvc_lock.tidied()
+            artifacts.publish_learning_curve()
+        dvc_lock.tidy()  # before report, which shows every cycle that has outputs
         report()
-        dvc_lock.tidied()
+        dvc_lock.tidy()
 
 
-def changes(
+def params_changes(
     strategy: str | None, seed: int | None, cycles: int | None, overrides: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """Named parameters and overrides as one set of dotted keys."""
-    named = {"score.strategy.name": strategy, "seed": seed} | (params.chain(cycles) if cycles else {})
+    """Named arguments and overrides as one set of dotted keys."""
+    named = {"score.strategy.name": strategy, "seed": seed} | (params.cycle_chain(cycles) if cycles else {})
     return {key: value for key, value in named.items() if value is not None} | (overrides or {})

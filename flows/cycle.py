@@ -1,61 +1,56 @@
-"""The flow of one cycle: train, score the unlabelled pool, select, annotate, merge; evaluate and diagnose beside them."""
+"""The flow of one cycle: train, score the unlabelled pool, select, annotate, merge; evaluate and diagnose in parallel."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prefect import flow
 from pydantic import PositiveFloat
 
-from codline.core import params
+from codline.core import params_errors
 from codline.core.errors import UserError
-from codline.orchestration import artifacts, prefect_runs, workspace
+from codline.orchestration import artifacts
+from codline.orchestration.prefect_runs import recorded_run
+from codline.orchestration.workspace import open_workspace
 from codline.runtime.pipeline import Pipeline
 from flows.tasks import annotate, diagnose, evaluate, merge, score, select, train
 
 
 @flow(name="cycle", flow_run_name="{cycle}", persist_result=False)
 def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> None:
-    """Bring one cycle up to date. `timeout_minutes` is the most that any one stage may take."""
-    with workspace.held(), prefect_runs.recorded(), limited(timeout_minutes):
-        asks = ready(cycle)
+    """Bring one cycle up to date. `timeout_minutes` limits each stage."""
+    with open_workspace(), recorded_run(), stage_timeout(timeout_minutes):
+        check_cycle(cycle)
         train(cycle)
-        if not asks:
-            evaluate(cycle)
-        else:
+        evaluation = evaluate.submit(cycle)
+        if cycle in Pipeline().queries:  # every cycle but the last
             score(cycle)
-            measured = evaluate.submit(cycle)
             select(cycle)
+            diagnosis = diagnose.submit(cycle)
             annotate(cycle)
-            examined = diagnose.submit(cycle)
             merge(cycle)
-            artifacts.query(cycle)
-            examined.result()
-            measured.result()
-        artifacts.link(cycle)
+            artifacts.publish_query_images(cycle)
+            diagnosis.result()
+        evaluation.result()
+        artifacts.publish_mlflow_link(cycle)
 
 
-def ready(cycle: str) -> bool:
-    """Refuse an unknown cycle, or one whose predecessor is not finished; say whether this one asks for labels."""
+def check_cycle(cycle: str) -> None:
+    """Refuse an unknown cycle, and one whose predecessor is not finished."""
     pipeline = Pipeline()
     if cycle not in pipeline.cycles:
-        raise UserError(f"cycle: found {cycle!r}{params.near(cycle, pipeline.cycles)}")
+        raise UserError(f"cycle: found {cycle!r}{params_errors.suggestion(cycle, pipeline.cycles)}")
     labeled = pipeline.path("train", "labeled", cycle)
     if not labeled.exists():
-        raise UserError(
-            f"cycle {cycle} needs {labeled}, which is not there yet: run the cycle before it, or the campaign"
-        )
-    return cycle in pipeline.queries
+        raise UserError(f"cycle {cycle} needs {labeled}, which does not exist: run the previous cycle or the campaign")
 
 
-class limited:  # noqa: N801 (used as a statement)
-    """The most seconds that a stage may take, told to it through its environment."""
-
-    def __init__(self, minutes: float | None) -> None:
-        self.minutes = minutes
-
-    def __enter__(self) -> None:
-        if self.minutes is not None:
-            os.environ["CODLINE_TIMEOUT"] = str(60 * self.minutes)
-
-    def __exit__(self, *_: object) -> None:
-        if self.minutes is not None:
-            os.environ.pop("CODLINE_TIMEOUT", None)
+@contextmanager
+def stage_timeout(minutes: float | None) -> Iterator[None]:
+    """Limit the time of each stage, through its environment."""
+    if minutes is not None:
+        os.environ["CODLINE_TIMEOUT"] = str(60 * minutes)
+    try:
+        yield
+    finally:
+        os.environ.pop("CODLINE_TIMEOUT", None)

@@ -1,9 +1,9 @@
-"""Deployments without a work pool: one process that serves both flows."""
+"""Serves the flows as deployments from one process, without a work pool."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
-from prefect import Flow, serve as serve_all
+from prefect import Flow, serve
 from prefect.deployments.runner import RunnerDeployment
 from prefect.types.entrypoint import EntrypointType
 
@@ -11,18 +11,18 @@ from flows.campaign import campaign
 from flows.cycle import cycle
 
 
-def serve(ready: Callable[[], None]) -> None:
-    """Until it is interrupted; `ready` is called when runs can be asked for."""
-    deployments = [deployed(flow) for flow in (campaign, cycle)]
+def serve_deployments(on_ready: Callable[[], None]) -> None:
+    """Serve until interrupted; `on_ready` is called once the deployments can be run."""
+    deployments = [local_deployment(flow) for flow in (campaign, cycle)]
     for deployment in deployments:
-        deployment.apply()  # serve_all does it again, a fifth of a second, and tells nobody when it has
-    ready()
-    serve_all(*deployments, pause_on_shutdown=False, print_starting_message=False)
+        deployment.apply()  # serve() applies them too, but does not tell when it has
+    on_ready()
+    serve(*deployments, pause_on_shutdown=False, print_starting_message=False)
 
 
-def deployed(flow: Flow[..., Any]) -> RunnerDeployment:
-    """By the name of its module: where `prefect deploy` has been, Prefect forgets to say in which folder a file would be."""
-    found = flow.to_deployment(
+def local_deployment(flow: Flow[..., Any]) -> RunnerDeployment:
+    """Found by module: once `prefect deploy` has run here, Prefect resolves a file path without its directory."""
+    deployment = flow.to_deployment(
         "local", description=flow.description, concurrency_limit=1, entrypoint_type=EntrypointType.MODULE_PATH
     )
-    return cast(RunnerDeployment, found)  # Prefect types it for asynchronous callers too
+    return cast(RunnerDeployment, deployment)  # typed for asynchronous callers too

@@ -1,8 +1,7 @@
-"""The tasks: each is one stage of dvc.yaml, brought up to date by DVC."""
+"""The tasks: each brings one stage of dvc.yaml up to date through DVC."""
 
 import contextlib
 import contextvars
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,96 +17,93 @@ from prefect.tasks import exponential_backoff
 
 from codline.core.errors import InfrastructureError
 from codline.orchestration import workspace
-from codline.orchestration.prefect_runs import GPU
 from codline.runtime import state_directory
 
-SLOTS = os.environ.get("CODLINE_SLOTS") != "off"  # off in the points of a study on a CPU: its --jobs is the limit there
+GPU = "gpu"  # tag of the tasks that run a model; each takes a GPU of its own where there are any (runtime/gpu_lock.py)
 Listener = Callable[[str, str, float], None]
-listeners: list[Listener] = []  # told (stage, "started" | "ran" | "skipped" | "failed", seconds)
+listeners: list[Listener] = []  # called with (stage, "started" | "ran" | "skipped" | "failed", seconds)
 
 
-def worth_another_try(task: Task[..., Any], run: TaskRun, state: State) -> bool:  # noqa: ARG001 (Prefect's signature)
-    """A killed or timed-out stage, or a lock: yes. A user's mistake: never."""
-    failure = state.result(raise_on_failure=False)
-    return isinstance(failure, InfrastructureError)
+def is_retriable(task: Task[..., Any], run: TaskRun, state: State) -> bool:  # noqa: ARG001 (Prefect's signature)
+    """Retry a stage that was killed or timed out, or met a lock; never a user's mistake."""
+    return isinstance(state.result(raise_on_failure=False), InfrastructureError)
 
 
-def stage(name: str, *tags: str, once: bool = False) -> Task[..., bool]:
+def stage_task(name: str, *tags: str, per_cycle: bool = True) -> Task[..., bool]:
     @task(
         name=name,
-        task_run_name=name if once else f"{name}@{{cycle}}",
-        tags=list(tags) if SLOTS else [],
+        task_run_name=f"{name}@{{cycle}}" if per_cycle else name,
+        tags=list(tags),
         cache_policy=NO_CACHE,  # DVC is the cache
         retries=2,
         retry_delay_seconds=exponential_backoff(2),
-        retry_condition_fn=worth_another_try,
+        retry_condition_fn=is_retriable,
         persist_result=False,
     )
-    def run(cycle: str | None = None) -> bool:
-        full = f"{name}@{cycle}" if cycle else name
-        began = time.monotonic()
-        tell(full, "started", 0.0)
-        outcome = "failed"
+    def run_stage(cycle: str | None = None) -> bool:
+        stage = f"{name}@{cycle}" if cycle else name
+        started, outcome = time.monotonic(), "failed"
+        notify(stage, "started", 0.0)
         try:
-            with progress(full) if GPU in tags else contextlib.nullcontext():
-                outcome = "ran" if workspace.reproduce(full) else "skipped"
+            with published_progress(stage) if GPU in tags else contextlib.nullcontext():
+                outcome = "ran" if workspace.reproduce(stage) else "skipped"
         finally:
-            tell(full, outcome, time.monotonic() - began)
+            notify(stage, outcome, time.monotonic() - started)
         return outcome == "ran"
 
-    return run
+    return run_stage
 
 
-def tell(full: str, outcome: str, seconds: float) -> None:
+def notify(stage: str, event: str, seconds: float) -> None:
     for listener in listeners:
-        listener(full, outcome, seconds)
+        listener(stage, event, seconds)
     with contextlib.suppress(MissingContextError):
-        if outcome == "ran":
-            get_run_logger().info("%s done in %.1f s", full, seconds)
-        elif outcome == "skipped":
-            get_run_logger().info("%s is up to date", full)
+        if event == "ran":
+            get_run_logger().info("%s done in %.1f s", stage, seconds)
+        elif event == "skipped":
+            get_run_logger().info("%s is up to date", stage)
 
 
 @contextlib.contextmanager
-def progress(full: str) -> Iterator[None]:
-    """Show how far the stage is, on the run's page, from the notes it leaves."""
-    over = threading.Event()
-    watcher = threading.Thread(target=contextvars.copy_context().run, args=(follow, full, over), daemon=True)
-    watcher.start()
+def published_progress(stage: str) -> Iterator[None]:
+    """Show the stage's progress on the run's page, from its progress note."""
+    finished = threading.Event()
+    publish = contextvars.copy_context().run
+    publisher = threading.Thread(target=publish, args=(publish_progress, stage, finished), daemon=True)
+    publisher.start()
     try:
         yield
     finally:
-        over.set()
-        watcher.join(5)
+        finished.set()
+        publisher.join(5)
 
 
-def follow(full: str, over: threading.Event) -> None:
+def publish_progress(stage: str, finished: threading.Event) -> None:
     artifact: UUID | None = None
-    shown = -1.0
-    while not over.wait(0.5):
-        note = state_directory.read_note("progress", full)
-        if note is None or (share := 100.0 * note["done"] / max(note["total"], 1)) == shown:
+    published = -1.0
+    while not finished.wait(0.5):
+        note = state_directory.read_note("progress", stage)
+        if note is None or (percent := 100.0 * note["done"] / max(note["total"], 1)) == published:
             continue
-        with contextlib.suppress(Exception):  # a page that cannot be drawn must not stop the work
+        with contextlib.suppress(Exception):  # an artifact that cannot be published must not fail the stage
             if artifact is None:
-                name = f"{full}: {note['total']} {note['unit']}"
-                artifact = cast(
-                    UUID, create_progress_artifact(share, key=full.replace("@", "-"), description=name)
-                )  # typed for asynchronous callers too
+                description = f"{stage}: {note['total']} {note['unit']}"
+                created = create_progress_artifact(percent, key=stage.replace("@", "-"), description=description)
+                artifact = cast(UUID, created)  # typed for asynchronous callers too
             else:
-                update_progress_artifact(artifact, share)
-            shown = share
+                update_progress_artifact(artifact, percent)
+            published = percent
     if artifact is not None:
         with contextlib.suppress(Exception):
             update_progress_artifact(artifact, 100.0)
 
 
-prepare = stage("prepare", once=True)
-train = stage("train", GPU)
-score = stage("score", GPU)
-select = stage("select")
-annotate = stage("annotate")
-merge = stage("merge")
-evaluate = stage("evaluate", GPU)
-diagnose = stage("diagnose", GPU)
-report = stage("report", once=True)
+prepare = stage_task("prepare", per_cycle=False)
+train = stage_task("train", GPU)
+score = stage_task("score", GPU)
+select = stage_task("select")
+annotate = stage_task("annotate")
+merge = stage_task("merge")
+evaluate = stage_task("evaluate", GPU)
+diagnose = stage_task("diagnose", GPU)
+report = stage_task("report", per_cycle=False)

@@ -1,14 +1,15 @@
-"""annotate: the query -> labels for it, and what they cost."""
+"""annotate: labels for the query, from a simulated annotator or from people, and what they cost."""
 
 import numpy as np
 
 from codline.annotators import AnyAnnotator
-from codline.annotators.base import Question
-from codline.core import random_streams
+from codline.annotators.base import AnnotationRequest
 from codline.core.files import write_json
 from codline.core.params import Section
-from codline.data import dataset_info, tables
-from codline.data.labels import ids_of, looked_up
+from codline.data import tables
+from codline.data.dataset_info import read_dataset_info
+from codline.data.labels import lookup_labels, read_ids
+from codline.data.random_streams import generator
 from stages.runner import In, Out, run
 
 
@@ -19,15 +20,12 @@ class Params(Section):
 def annotate(
     params: Params, *, seed: int, cycle: str, dataset: In, oracle: In, query: In, annotations: Out, cost: Out
 ) -> None:
-    asked = ids_of(query, tables.QUERY)
-    truth = looked_up(asked, oracle, tables.ORACLE) if params.annotator.knows_truth else np.empty(0, np.int32)
-    answers = params.annotator.answer(
-        Question(cycle, asked, truth, dataset_info.opened(dataset).classes),
-        random_streams.stream(seed, "annotator", cycle),
-    )
-    columns = [asked, answers.labels, [params.annotator.name] * len(asked)]
-    tables.write(tables.made(columns, tables.ANNOTATIONS), tables.ANNOTATIONS, annotations)
-    write_json(cost, {"asked": len(asked), "answered": len(answers.labels), "wrong": answers.wrong})
+    annotator, ids = params.annotator, read_ids(query, tables.QUERY)
+    true_labels = lookup_labels(ids, oracle, tables.ORACLE) if annotator.needs_true_labels else np.empty(0, np.int32)
+    request = AnnotationRequest(cycle, ids, true_labels, read_dataset_info(dataset).classes)
+    answers = annotator.annotate(request, generator(seed, "annotator", cycle))
+    tables.write_columns([ids, answers.labels, [annotator.name] * len(ids)], tables.ANNOTATIONS, annotations)
+    write_json(cost, {"asked": len(ids), "answered": len(answers.labels), "wrong": answers.wrong_count})
 
 
 if __name__ == "__main__":

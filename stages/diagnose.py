@@ -1,15 +1,14 @@
-"""diagnose: outputs, scores and the hidden truth of a simulated campaign -> how well the score foretells the loss."""
-
-from functools import partial
+"""diagnose: how well this cycle's scores rank the unlabeled images by their true loss (simulated campaigns only)."""
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from codline.core import random_streams
 from codline.core.files import write_json
 from codline.core.params import Compute, Section
-from codline.data import dataset_info, image_store, output_store, tables
-from codline.data.labels import ids_of, looked_up
+from codline.data import dataset_info, image_store, tables
+from codline.data.labels import lookup_labels, read_ids
+from codline.data.output_store import open_output_store
+from codline.data.random_streams import generator
 from codline.evaluation import diagnosis, rank_statistics
 from codline.learning import auxiliary_networks, gradient_norm, inference, model_file
 from codline.learning.compute import configure
@@ -19,9 +18,7 @@ from stages.runner import In, Out, run
 class Params(Section):
     buckets: PositiveInt = 20  # of equal size, by descending score
     bootstrap: PositiveInt = 1000  # resamples for Spearman's interval
-    gradients: NonNegativeInt = (
-        100  # images of the pool, drawn at random, whose output gradients are measured; none of dense outputs
-    )
+    gradients: NonNegativeInt = 100  # unlabeled images to measure output gradients of; unused for segmentation
     batch_size: PositiveInt = 512
 
 
@@ -43,40 +40,38 @@ def diagnose(
     diagnostics: Out,
 ) -> None:
     device = configure(compute)
-    facts, beside = dataset_info.opened(dataset), auxiliary_networks.read(auxiliary)
-    table = tables.read(scores, tables.SCORES)
-    ids, wanted = table["id"].to_numpy(), table["score"].to_numpy()
-    if not np.isin(ids, ids_of(oracle, tables.ORACLE)).all():  # people are asked, because nobody knows
+    info = dataset_info.read_dataset_info(dataset)
+    table = tables.read_table(scores, tables.SCORES)
+    ids = table["id"].to_numpy()
+    if not np.isin(ids, read_ids(oracle, tables.ORACLE)).all():  # labels come from people: the truth is unknown
         write_json(diagnostics, {"spearman": None})
         return
-    ours, before = (output_store.opened(path, facts.outputs) for path in (outputs, previous_outputs))
-    seen = diagnosis.looked_back(
-        ids, looked_up(ids, oracle, tables.ORACLE), ours, before, len(facts.classes), params.batch_size
-    )
-    seen.rivals["random"] = random_streams.stream(seed, "selection", cycle).random(
-        len(ids)
-    )  # what it would have asked in score
-    if before.metadata["cycle"] != "init" and not np.isnan(seen.moved).any():
-        seen.rivals["cod"] = seen.moved
 
-    network, card = model_file.load_network(model, classes=len(facts.classes), shape=facts.shape)
-    take, normalize = image_store.opened(images).take, inference.Normalize(facts.mean, facts.std, device)
-    drawn = random_streams.stream(seed, "gradients", cycle).choice(ids, min(params.gradients, len(ids)), replace=False)
-    steep = (
-        gradient_norm.mean_squared_norm(network.to(device), take, drawn, normalize)
-        if facts.task == "classification"
-        else None
+    current, previous = (open_output_store(path, info.output_shape) for path in (outputs, previous_outputs))
+    labels = lookup_labels(ids, oracle, tables.ORACLE)
+    random_scores = generator(seed, "selection", cycle).random(len(ids))  # what `score` gives the strategy `random`
+    statistics = diagnosis.image_statistics(
+        ids, labels, current, previous, random_scores, classes=len(info.classes), chunk_size=params.batch_size
     )
-    tod = {}
-    for steps in auxiliary_networks.snapshots(beside):
-        other = auxiliary_networks.filled(card.spec.hollow(card.classes, card.shape), steps, beside).to(device)
-        passed = partial(inference.logits, other, take, normalize=normalize, batch_size=params.batch_size, thin=True)
-        tod[str(steps)] = diagnosis.captured_by(passed, seen, ours)
-    foretold = rank_statistics.foretold(
-        wanted, seen.losses, ids, random_streams.stream(seed, "diagnose", cycle), params.bootstrap, params.buckets
+
+    network, card = model_file.load_network(model, classes=len(info.classes), shape=info.shape)
+    take, normalize = image_store.open_image_store(images).take, inference.Normalize(info.mean, info.std, device)
+    norm, tod, snapshots = None, {}, auxiliary_networks.read_auxiliary(auxiliary)
+    if info.task == "classification":
+        drawn = generator(seed, "gradients", cycle).choice(ids, min(params.gradients, len(ids)), replace=False)
+        norm = gradient_norm.mean_squared_norm(network.to(device), take, drawn, normalize)
+    for steps in auxiliary_networks.snapshot_steps(snapshots):
+        empty = card.spec.uninitialized_network(card.classes, card.shape)
+        earlier = auxiliary_networks.load_auxiliary_network(empty, steps, snapshots).to(device)
+        earlier_logits = inference.stream_logits(earlier, take, ids, normalize, params.batch_size, subsample=True)
+        tod[str(steps)] = diagnosis.discrepancy_capture(statistics, current, earlier_logits)
+
+    rng = generator(seed, "diagnose", cycle)
+    ranking = rank_statistics.ranking_quality(
+        table["score"].to_numpy(), statistics.losses, ids, rng, resamples=params.bootstrap, buckets=params.buckets
     )
-    asked = np.isin(ids, ids_of(query, tables.QUERY))
-    write_json(diagnostics, foretold | diagnosis.of_query(seen, asked) | {"squared_gradient_norm": steep, "tod": tod})
+    of_query = diagnosis.query_statistics(statistics, np.isin(ids, read_ids(query, tables.QUERY)))
+    write_json(diagnostics, ranking | of_query | {"squared_gradient_norm": norm, "tod": tod})
 
 
 if __name__ == "__main__":

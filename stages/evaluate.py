@@ -1,4 +1,4 @@
-"""evaluate: this cycle's model on the test split -> metrics, and what it said of every test image."""
+"""evaluate: metrics of this cycle's model on the test split, and its prediction for every test image."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,13 +10,14 @@ from pydantic import PositiveInt
 from codline.core.files import write_json
 from codline.core.params import Compute, Section
 from codline.data import dataset_info, image_store, output_store, tables
-from codline.data.masks import targets
-from codline.evaluation import metrics as measures
+from codline.data.masks import decode_targets
+from codline.evaluation.metrics import SegmentationMetrics, classification_metrics
 from codline.learning import inference, model_file
 from codline.learning.compute import configure
 from stages.runner import In, Out, run
 
-Chunks = Iterator[tuple[np.ndarray, np.ndarray]]  # ids, logits
+Batches = Iterator[tuple[np.ndarray, np.ndarray]]  # ids, logits
+Evaluation = tuple[dict[str, Any], pa.Table]  # metrics, and a row per image
 
 
 class Params(Section):
@@ -37,33 +38,33 @@ def evaluate(
     predictions: Out,
 ) -> None:
     device = configure(compute)
-    facts = dataset_info.opened(dataset)
-    network, card = model_file.load_network(model, classes=len(facts.classes), shape=facts.shape)
-    truth = tables.read(test, tables.TEST)
+    info = dataset_info.read_dataset_info(dataset)
+    network, card = model_file.load_network(model, classes=len(info.classes), shape=info.shape)
+    truth = tables.read_table(test, tables.TEST)
     ids, labels = truth["id"].to_numpy(), truth["label"].to_numpy()
-    normalize = inference.Normalize(facts.mean, facts.std, device)
-    chunks = inference.logits(network.to(device), image_store.opened(images).take, ids, normalize, params.batch_size)
-    judge = judged_pixels if facts.task == "segmentation" else judged_images
-    found, rows = judge(chunks, labels, facts.classes, params.calibration_bins)
-    write_json(metrics, {"labels": card.labels} | found)
+    take, normalize = image_store.open_image_store(images).take, inference.Normalize(info.mean, info.std, device)
+    batches = inference.stream_logits(network.to(device), take, ids, normalize, params.batch_size)
+    evaluate_task = evaluate_segmentation if info.task == "segmentation" else evaluate_classification
+    values, rows = evaluate_task(batches, labels, info.classes, params.calibration_bins)
+    write_json(metrics, {"labels": card.labels} | values)
     tables.write_csv(rows, rows.schema, predictions)
 
 
-def judged_images(chunks: Chunks, labels: np.ndarray, classes: list[str], bins: int) -> tuple[dict[str, Any], pa.Table]:
-    parts = list(chunks)
-    ids, logits = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+def evaluate_classification(batches: Batches, labels: np.ndarray, classes: list[str], bins: int) -> Evaluation:
+    ids, logits = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     probs, names = output_store.softmax(logits), np.array(classes)
     columns = [ids, names[labels], names[probs.argmax(1)], probs.max(1)]
-    return measures.classification(logits, labels, classes, bins), pa.table(columns, schema=tables.PREDICTIONS)
+    return classification_metrics(logits, labels, classes, bins), pa.table(columns, schema=tables.PREDICTIONS)
 
 
-def judged_pixels(chunks: Chunks, labels: np.ndarray, classes: list[str], bins: int) -> tuple[dict[str, Any], pa.Table]:
-    counts = measures.Segmentation(classes, bins)
+def evaluate_segmentation(batches: Batches, labels: np.ndarray, classes: list[str], bins: int) -> Evaluation:
+    """Masks are decoded batch by batch."""
+    metrics = SegmentationMetrics(classes, bins)
     rows: list[dict[str, Any]] = []
-    for some, logits in chunks:
-        masks = targets(labels[len(rows) : len(rows) + len(some)])
-        rows += [{"id": int(i)} | row for i, row in zip(some, counts.add(logits, masks), strict=True)]
-    return counts.summary(), pa.Table.from_pylist(rows, schema=tables.IMAGES)
+    for ids, logits in batches:
+        masks = decode_targets(labels[len(rows) : len(rows) + len(ids)])
+        rows += [{"id": int(i)} | row for i, row in zip(ids, metrics.add(logits, masks), strict=True)]
+    return metrics.summary(), pa.Table.from_pylist(rows, schema=tables.SEGMENTATION_PREDICTIONS)
 
 
 if __name__ == "__main__":

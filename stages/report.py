@@ -1,94 +1,65 @@
-"""report: every cycle -> the learning curve, the queries as pictures, and a page to look at."""
+"""report: learning curve, charts, query galleries and an HTML page of all evaluated cycles."""
 
-from pathlib import Path
+import shutil
 
 import pyarrow as pa
 from pydantic import PositiveInt
 
-from codline.core.errors import DataError
-from codline.core.files import read_json, whole, whole_folder, write_text
+from codline.core.files import atomic_directory, atomic_write, write_text
 from codline.core.params import Section
 from codline.data import dataset_info, image_store, tables
-from codline.report import charts, gallery, page, query_images
+from codline.report import chart_layout, gallery, page
+from codline.report.query_images import query_pictures
+from codline.report.results import read_campaign
 from stages.runner import In, Out, run
-
-SHOWN = ("annotations.parquet", "outputs.parquet")
 
 
 class Params(Section):
     gallery: PositiveInt  # images of each query to show
 
 
-def report(params: Params, *, cycles: list[str], images: In, dataset: In, pool: In, campaign: In, report: Out) -> None:
-    facts, store = dataset_info.opened(dataset), image_store.opened(images)
-    done = [finished(campaign / name, facts.classes) for name in cycles if (campaign / name / "metrics.json").exists()]
-    if not done:
-        raise DataError(
-            f"{campaign}: found no metrics.json of any cycle, expected at least {campaign / cycles[0] / 'metrics.json'}; run dvc repro"
+def report(
+    params: Params,
+    *,
+    cycles: list[str],
+    images: In,
+    dataset: In,
+    pool: In,
+    campaign: In,
+    report: Out,
+    best_model: Out,
+) -> None:
+    info, take = dataset_info.read_dataset_info(dataset), image_store.open_image_store(images).take
+    results = read_campaign(campaign, cycles, info, tables.count_rows(pool, tables.POOL))
+    figures, narrow = page.draw_charts(results), page.draw_charts(results, chart_layout.NARROW)
+    drawings = {name: chart_layout.to_svg(figure) for name, figure in figures.items()}
+    narrow_drawings = {f"{name}-narrow": chart_layout.to_svg(figure) for name, figure in narrow.items()}
+    queries = {cycle.name: cycle.query for cycle in results.cycles if cycle.query}
+    pictures = {
+        cycle: query_pictures(
+            query.ids[: params.gallery],
+            take,
+            info,
+            annotations=campaign / cycle / "annotations.parquet",
+            outputs=campaign / cycle / "outputs.parquet",
         )
-    confusion = page.counts(done[-1].metrics, campaign / done[-1].name / "predictions.csv", facts.classes)
-    story = page.Campaign(done, cycles, facts.classes, facts.shape, tables.count(pool, tables.POOL), confusion)
-    figures = page.figures(story)
-    drawings = {name: charts.svg(figure) for name, figure in figures.items()}
-    for_phones = {f"{name}-narrow": charts.svg(figure) for name, figure in page.figures(story, charts.NARROW).items()}
-    shown = {
-        cycle.name: query_images.shown(
-            cycle.query.ids[: params.gallery], store.take, facts, *(campaign / cycle.name / name for name in SHOWN)
-        )
-        for cycle in done
-        if cycle.query
+        for cycle, query in queries.items()
     }
+    pngs = {f"{name}.png": chart_layout.to_png(figure) for name, figure in figures.items()}
+    for cycle, query in queries.items():
+        pngs[f"gallery/{cycle}.png"] = gallery.image_grid(pictures[cycle], query.captions[: params.gallery])
+    curve = pa.Table.from_pylist([cycle.curve_row for cycle in results.cycles], schema=tables.CURVE)
 
-    with whole_folder(report) as part:
-        for name, figure in figures.items():
-            write(part / f"{name}.png", charts.png(figure))
-            write_text(part / f"{name}.svg", drawings[name])
-        for cycle in done:
-            if cycle.query:
-                write(
-                    part / "gallery" / f"{cycle.name}.png",
-                    gallery.sheet(shown[cycle.name], cycle.query.captions[: params.gallery]),
-                )
-        tables.write_csv(
-            pa.Table.from_pylist([cycle.row for cycle in done], schema=tables.CURVE), tables.CURVE, part / "curve.csv"
-        )
-        write_text(part / "index.html", page.render(story, drawings | for_phones, shown))
-
-
-def finished(folder: Path, classes: list[str]) -> page.Cycle:
-    """A cycle that was evaluated; it may not have asked anything, and the truth may not be known."""
-    metrics = page.opened(folder / "metrics.json", page.Metrics)
-    if list(metrics.per_class_accuracy) != classes:
-        raise DataError(
-            f"{folder / 'metrics.json'}: found classes {', '.join(metrics.per_class_accuracy)}, expected {', '.join(classes)}"
-        )
-    known = (folder / "diagnostics.json").exists() and "mean_loss" in read_json(folder / "diagnostics.json")
-    diagnostics = page.opened(folder / "diagnostics.json", page.Diagnostics) if known else None
-    training = tables.read_csv(folder / "training.csv", tables.TRAINING)
-    losses = {
-        "task loss": training["task_loss"].to_numpy(),
-        "unsupervised loss": training["unsupervised_loss"].to_numpy(),
-    }
-    return page.Cycle(
-        folder.name,
-        metrics,
-        diagnostics,
-        losses,
-        asked(folder, classes) if (folder / "query.parquet").exists() else None,
-    )
-
-
-def asked(folder: Path, classes: list[str]) -> page.Query:
-    query = tables.read(folder / "query.parquet", tables.QUERY).sort_by("rank")
-    answers = query_images.answered(folder / "annotations.parquet")
-    labels = [query_images.named(answers[i], classes) if i in answers else None for i in query["id"].to_pylist()]
-    wrong = read_json(folder / "cost.json").get("wrong") or 0 if answers else 0
-    return page.Query(query["id"].to_numpy(), query["score"].to_numpy(), labels, wrong)
-
-
-def write(path: Path, data: bytes) -> None:
-    with whole(path) as part:
-        part.write_bytes(data)
+    with atomic_directory(report) as directory:
+        for name, png in pngs.items():
+            with atomic_write(directory / name) as part:
+                part.write_bytes(png)
+        for name, drawing in drawings.items():
+            write_text(directory / f"{name}.svg", drawing)
+        tables.write_csv(curve, tables.CURVE, directory / "curve.csv")
+        write_text(directory / "index.html", page.render(results, drawings | narrow_drawings, pictures))
+    with atomic_write(best_model) as part:
+        shutil.copyfile(campaign / results.best.name / "model.safetensors", part)
 
 
 if __name__ == "__main__":

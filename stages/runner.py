@@ -1,60 +1,52 @@
-"""In, Out, run(): a stage's signature becomes its command line."""
+"""Turns a stage function into a command: its signature becomes the command line (In, Out, run)."""
 
 import argparse
-import contextlib
 import inspect
 import os
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from codline.core import params
-from codline.core.errors import AGAIN, CodlineError, DataError, Stopped
+from codline.core.errors import CodlineError, DataError, Stopped
 from codline.runtime import process_lifetime, state_directory
+from codline.runtime.gpu_lock import acquire_gpu
 
 In = Annotated[Path, "in"]
 Out = Annotated[Path, "out"]
 STAGES = ("prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
-TRACKED = {
-    "train",
-    "evaluate",
-    "report",
-}  # with these MLflow is told what the others left, too: a follower costs two seconds of a core
-PATIENCE = 60  # seconds that a finished stage waits for MLflow
 
 
 def run(stage: Callable[..., None]) -> None:
-    """Read the command line and params.yaml, run the stage, and leave with an exit code that says what went wrong."""
+    """Parse the command line and params.yaml, run the stage, and exit with the code of the error, if any."""
     began = time.perf_counter()
     if seconds := float(os.environ.get("CODLINE_TIMEOUT", 0)):
-        process_lifetime.limit(seconds)
-    arguments = command_line(stage)
+        process_lifetime.end_after(seconds)
+    arguments = parse_command_line(stage)
     name = label(stage, arguments)
-    state_directory.note("error", name, None)
+    state_directory.delete_note("error", name)
     try:
-        with tracker(stage.__name__, arguments.get("cycle")):
-            stage(**resolved(stage, arguments))
-            state_directory.note("seconds", name, {"seconds": time.perf_counter() - began})
+        stage(**stage_arguments(stage, arguments))
+        state_directory.write_note("seconds", name, {"seconds": time.perf_counter() - began})
     except CodlineError as error:
-        refuse(name, error)
+        fail(name, error)
     except KeyboardInterrupt:
-        refuse(name, Stopped(AGAIN))
+        fail(name, Stopped())
     except MemoryError:
-        refuse(name, CodlineError("out of memory; lower the stage's batch_size"))
+        fail(name, CodlineError("out of memory; lower the stage's batch_size"))
     except Exception as error:
         traceback.print_exc()
-        refuse(name, CodlineError(f"unexpected {type(error).__name__}: {error}"))
+        fail(name, CodlineError(f"unexpected {type(error).__name__}: {error}"))
     finally:
-        state_directory.note("progress", name, None)
+        state_directory.delete_note("progress", name)
 
 
-def command_line(stage: Callable[..., None]) -> dict[str, Any]:
+def parse_command_line(stage: Callable[..., None]) -> dict[str, Any]:
     parser = argparse.ArgumentParser(
-        prog=f"python -m stages.{stage.__name__}", description=inspect.getmodule(stage).__doc__
+        prog=f"python -m stages {stage.__name__}", description=inspect.getmodule(stage).__doc__
     )
     parser.add_argument("--params", type=Path, default=Path("params.yaml"))
     for name, kind in hints(stage).items():
@@ -65,22 +57,24 @@ def command_line(stage: Callable[..., None]) -> dict[str, Any]:
     return vars(parser.parse_args())
 
 
-def resolved(stage: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Check params.yaml and the inputs, and return what the stage's signature asks for."""
-    raw = params.load(arguments.pop("params"))
-    params.known(raw, [*params.SHARED, *STAGES])
+def stage_arguments(stage: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Check params.yaml and that the inputs exist; return the values of the stage's parameters."""
+    raw = params.read_yaml(arguments.pop("params"))
+    params.check_section_names(raw, [*params.SHARED_SECTIONS, *STAGES])
     shared: dict[str, Callable[[], Any]] = {
-        "params": lambda: params.section(raw, stage.__name__, hints(stage)["params"]),
-        "seed": lambda: params.seed(raw),
-        "compute": lambda: params.section(raw, "compute", params.Compute),
-        "cycles": lambda: list(params.cycles(raw)),
-        "budget": lambda: params.section(raw, "select", params.Budget).budget,
+        "params": lambda: params.parse_section(raw, stage.__name__, hints(stage)["params"]),
+        "seed": lambda: params.parse_seed(raw),
+        "compute": lambda: params.parse_section(raw, "compute", params.Compute),
+        "cycles": lambda: list(params.parse_cycles(raw)),
+        "budget": lambda: params.parse_section(raw, "select", params.SelectBudget).budget,
     }
-    asked = {name: value() for name, value in shared.items() if name in hints(stage)}
+    values = {name: value() for name, value in shared.items() if name in hints(stage)}
     for name, kind in hints(stage).items():
         if kind is In and not arguments[name].exists():
             raise DataError(f"{arguments[name]}: not found; it is made by an earlier stage: run dvc repro")
-    return arguments | asked
+    if "compute" in values and values["compute"].device in ("auto", "cuda"):
+        acquire_gpu()
+    return arguments | values
 
 
 def hints(stage: Callable[..., None]) -> dict[str, Any]:
@@ -93,38 +87,8 @@ def label(stage: Callable[..., None], arguments: dict[str, Any]) -> str:
     return f"{stage.__name__}@{arguments['cycle']}" if "cycle" in arguments else stage.__name__
 
 
-def refuse(name: str, error: CodlineError) -> None:
-    state_directory.note("error", name, {"sentence": str(error), "exit_code": error.exit_code})
-    if not os.environ.get("CODLINE_QUIET"):  # then whoever started us reads the note and says it
+def fail(name: str, error: CodlineError) -> None:
+    state_directory.write_note("error", name, {"sentence": str(error), "exit_code": error.exit_code})
+    if not os.environ.get("CODLINE_QUIET"):  # the caller reads the note and reports it
         sys.stderr.write(f"codline: {name}: {error}\n")
     sys.exit(error.exit_code)
-
-
-@contextlib.contextmanager
-def tracker(stage: str, cycle: str | None) -> Iterator[None]:
-    """Run MLflow's bookkeeping beside the stage, in a process of its own: it costs the stage no import, and its failures no result."""
-    if stage not in TRACKED or os.environ.get("CODLINE_TRACKING") == "off":
-        yield
-        return
-    state_directory.note("progress", f"{stage}@{cycle}", None)  # what a killed stage left would be taken for ours
-    command = [sys.executable, "-m", "codline.tracking", "follow", stage, *([cycle] if cycle else [])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, bufsize=0) as follower:
-        word = b"failed\n"
-        try:
-            yield
-            word = b"done\n"
-        finally:
-            dismiss(follower, word)
-
-
-def dismiss(follower: subprocess.Popen[bytes], word: bytes) -> None:
-    """Let the follower finish, for a while. Its pipe stays open meanwhile: if we are killed, it closes, and the follower ends with us."""
-    try:
-        if follower.stdin is not None:
-            follower.stdin.write(word)
-        follower.wait(PATIENCE)
-    except BrokenPipeError:  # it has ended already, and said why
-        pass
-    except subprocess.TimeoutExpired:
-        follower.kill()
-        sys.stderr.write(f"codline: MLflow took longer than {PATIENCE} s; run `codline track` later\n")

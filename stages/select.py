@@ -1,62 +1,65 @@
-"""select: scores -> the query: the most wanted images, best first."""
+"""select: the query, which are the images with the best scores, best first."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
-from codline.core import random_streams
 from codline.core.errors import DataError, UserError
-from codline.core.params import Amount, Section, amount
-from codline.data import dataset_info, output_store, tables
+from codline.core.params import Amount, Section
+from codline.data import tables
+from codline.data.dataset_info import read_dataset_info
+from codline.data.output_store import open_output_store
+from codline.data.random_streams import generator
+from codline.data.splits import resolve_amount
 from codline.pickers import AnyPicker
-from codline.pickers.base import Candidates, predicted
+from codline.pickers.base import CandidateChunk, predicted_classes
 from codline.pickers.top import Top
 from stages.runner import In, Out, run
 
 
 class Params(Section):
-    budget: Amount  # a share counts from the whole pool, so that every cycle asks for as many
+    budget: Amount  # a share refers to the whole pool, so that all cycles select the same number of images
     pick: AnyPicker = Top()
 
 
 def select(
     params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outputs: In, scores: In, query: Out
 ) -> None:
-    budget, count = amount(params.budget, tables.count(pool, tables.POOL)), tables.count(scores, tables.SCORES)
-    if budget > count:
-        raise UserError(
-            f"params.yaml: select.budget: found {budget} images, but only {count} of the pool are unlabelled"
-        )
-    facts, picker = dataset_info.opened(dataset), params.pick
-    if facts.task == "segmentation" and picker.looks_at_classes:
-        raise UserError(
-            f"params.yaml: select.pick.name: found {picker.name!r}, which is not defined for segmentation: an image has no one class"
-        )
-    said = output_store.opened(outputs, facts.outputs)  # reads nothing yet
-    least = min((float(wanted.min()) for _, wanted in scored(scores)), default=0.0) if picker.looks_at_least else 0.0
-    classes = partial(predicted, said.take) if picker.looks_at_classes else lambda _: np.empty(0, np.int64)
-    stretches = (Candidates(ids, wanted, classes(ids), least) for ids, wanted in scored(scores))
-    best = picker.pick(stretches, budget, random_streams.stream(seed, "picking", cycle))
-    columns = [best.ids, np.arange(1, budget + 1, dtype=np.int32), best.scores]
-    tables.write(pa.table(columns, schema=tables.QUERY), tables.QUERY, query)
+    budget = resolve_amount(params.budget, tables.count_rows(pool, tables.POOL))
+    unlabeled = tables.count_rows(scores, tables.SCORES)
+    if budget > unlabeled:
+        found = f"params.yaml: select.budget: found {budget} images"
+        raise UserError(f"{found}, but only {unlabeled} of the pool are unlabelled")
+    info, picker = read_dataset_info(dataset), params.pick
+    if info.task == "segmentation" and picker.needs_predicted_classes:
+        found = f"params.yaml: select.pick.name: found {picker.name!r}"
+        raise UserError(f"{found}, which is not defined for segmentation: an image has no one class")
+    logits = open_output_store(outputs, info.output_shape)
+    lowest = min((values.min() for _, values in read_scores(scores)), default=0.0) if picker.needs_lowest_score else 0.0
+
+    def candidates() -> Iterator[CandidateChunk]:
+        for ids, values in read_scores(scores):
+            classes = predicted_classes(logits.take, ids) if picker.needs_predicted_classes else np.empty(0, np.int64)
+            yield CandidateChunk(ids, values, classes, float(lowest))
+
+    best = picker.pick(candidates(), budget, generator(seed, "picking", cycle))
+    ranks = np.arange(1, budget + 1, dtype=np.int32)
+    tables.write_columns([best.ids, ranks, best.scores], tables.QUERY, query)
 
 
-def scored(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Ids and scores, stretch by stretch. score writes them in the order of the ids, so that draws follow from the ids alone."""
+def read_scores(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield chunks of (ids, scores). Pickers may draw a random number per image, which is why ids must ascend."""
     last = -1
-    for batch in tables.stretches(path, tables.SCORES):
-        ids = batch["id"].to_numpy()
-        if (np.diff(ids, prepend=last) <= 0).any():
-            raise DataError(
-                f"{path}: id {int(ids[np.diff(ids, prepend=last) <= 0][0])} comes after a larger one or twice, expected ids in their order"
-            )
-        last, wanted = ids[-1], batch["score"].to_numpy()
-        if np.isnan(wanted).any():
-            raise DataError(f"{path}: id {int(ids[np.isnan(wanted)][0])} has no score (NaN)")
-        yield ids, wanted
+    for chunk in tables.read_chunks(path, tables.SCORES):
+        ids, scores = chunk["id"].to_numpy(), chunk["score"].to_numpy()
+        if len(unordered := ids[np.diff(ids, prepend=last) <= 0]):
+            found = f"{path}: id {unordered[0]} comes after a larger one or twice"
+            raise DataError(f"{found}, expected ids in their order")
+        if len(unscored := ids[np.isnan(scores)]):
+            raise DataError(f"{path}: id {unscored[0]} has no score (NaN)")
+        last = ids[-1]
+        yield ids, scores
 
 
 if __name__ == "__main__":

@@ -1,24 +1,22 @@
-"""train: labelled images (and the unlabelled ones, without labels) -> the model of this cycle and its training curve."""
+"""train: labeled images (and unlabeled ones, without labels) -> the model of this cycle and its training curve."""
 
 import copy
-from functools import partial
+from dataclasses import replace
 
 import pyarrow as pa
 
-from codline.core import random_streams
 from codline.core.params import Compute
 from codline.data import dataset_info, image_store, tables
-from codline.data.labels import unlabeled
-from codline.learning import auxiliary_networks, checkpoints, inference, model_file
+from codline.data.labels import unlabeled_ids
+from codline.data.random_streams import derive_seed
+from codline.learning import auxiliary_networks, model_file
+from codline.learning.checkpoints import Checkpoint
 from codline.learning.compute import configure
-from codline.learning.fit import Examples, Progress, Recipe, fit
-from codline.objectives.base import Beside
-from codline.runtime.progress import bar
+from codline.learning.fit import Recipe as Params, TrainingData, TrainingState, fit
+from codline.learning.inference import Normalize
+from codline.objectives.base import TrainingContext
+from codline.runtime.progress import progress_bar
 from stages.runner import In, Out, run
-
-
-class Params(Recipe):
-    pass
 
 
 def train(
@@ -38,58 +36,43 @@ def train(
     training_curve: Out,
 ) -> None:
     device = configure(compute)
-    facts = dataset_info.opened(dataset)
-    known = tables.read(labeled, tables.LABELED)
-    examples = Examples(
-        image_store.opened(images).take,
-        known["id"].to_numpy(),
-        known["label"].to_numpy(),
-        unlabeled(pool, labeled),
-        inference.Normalize(facts.mean, facts.std, device),
+    info = dataset_info.read_dataset_info(dataset)
+    labels = tables.read_table(labeled, tables.LABELED)
+    data = TrainingData(
+        take=image_store.open_image_store(images).take,
+        labeled_ids=labels["id"].to_numpy(),
+        labels=labels["label"].to_numpy(),
+        unlabeled_ids=unlabeled_ids(pool, labeled),
+        normalize=Normalize(info.mean, info.std, device),
     )
-    network, before = model_file.load_network(previous_model, classes=len(facts.classes), shape=facts.shape)
-    beside = Beside(
-        previous=copy.deepcopy(network) if before.cycle != "init" else None,
-        independent=partial(
-            before.spec.drawn, before.classes, before.shape, random_streams.derive(seed, "independent")
-        ),
-        kept=auxiliary_networks.of_objective(auxiliary_networks.read(previous_auxiliary)),
+    network, card = model_file.load_network(previous_model, classes=len(info.classes), shape=info.shape)
+    context = TrainingContext(
+        image_shape=info.shape,
+        previous_network=copy.deepcopy(network) if card.cycle != "init" else None,
+        make_independent=lambda: card.spec.seeded_network(card.classes, card.shape, derive_seed(seed, "independent")),
+        previous_auxiliary=auxiliary_networks.read_objective_state(previous_auxiliary),
     )
     if params.start_from == "fresh":
-        network = before.spec.initial(before.classes, before.shape, random_streams.derive(seed, "init"))
-    saved = checkpoints.Checkpoint(
-        [dataset, pool, labeled, previous_model, previous_auxiliary],
-        params=params.model_dump(),
-        seed=seed,
-        cycle=cycle,
-        compute=compute.model_dump(),
-    )
+        network = card.spec.initial_network(card.classes, card.shape, derive_seed(seed, "init"))
 
-    with bar(f"train@{cycle}", "epochs", params.epochs) as advance:
+    inputs = [dataset, pool, labeled, previous_model, previous_auxiliary]
+    checkpoint = Checkpoint(inputs, params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
+    resume = checkpoint.read()
+    with progress_bar(f"train@{cycle}", "epochs", params.epochs) as advance:
 
-        def on_epoch(progress: Progress) -> None:
-            saved.write(progress)
-            advance(progress.epoch, curve=progress.curve)
+        def on_epoch(state: TrainingState) -> None:
+            checkpoint.write(state)
+            advance(state.epoch, curve=state.curve)
 
-        resume = saved.read()
         if resume:
             advance(resume.epoch, curve=resume.curve)
-        done = fit(
-            network,
-            examples,
-            params,
-            seed=random_streams.derive(seed, "training", cycle),
-            resume=resume,
-            on_epoch=on_epoch,
-            beside=beside,
-        )
+        training_seed = derive_seed(seed, "training", cycle)
+        final = fit(network, data, params, context, seed=training_seed, resume=resume, on_epoch=on_epoch)
 
-    model_file.save_network(
-        model, network, model_file.Card(before.model, before.classes, before.shape, cycle, len(known))
-    )
-    auxiliary_networks.write(auxiliary, cycle, done.tensors)
-    tables.write_csv(pa.Table.from_pylist(done.curve, schema=tables.TRAINING), tables.TRAINING, training_curve)
-    saved.discard()
+    model_file.save_network(model, network, replace(card, cycle=cycle, labels=len(labels)))
+    auxiliary_networks.write_auxiliary(auxiliary, cycle, final.tensors)
+    tables.write_csv(pa.Table.from_pylist(final.curve, schema=tables.TRAINING), tables.TRAINING, training_curve)
+    checkpoint.discard()
 
 
 if __name__ == "__main__":

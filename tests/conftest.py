@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.project import Project, cloned, free_port, once, warmed
-from tests.workspace import Workspace, created
+from tests.project import Project, cloned, free_port, once, running_fork_server
+from tests.workspace import Workspace, create_workspace
 
 # The same examples on every run, and nothing kept in the repository.
 settings.register_profile("exact", derandomize=True, database=None, deadline=None, max_examples=50)
@@ -51,9 +51,9 @@ def patience(item: pytest.Item) -> tuple[int, bool]:
 @pytest.fixture(scope="session")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every stage but report has run. Read only: ask for `workspace` to change something."""
-    workspace = created(tmp_path_factory.mktemp("campaign"))
+    workspace = create_workspace(tmp_path_factory.mktemp("campaign"))
     with contextlib.chdir(workspace.root):
-        for name in workspace.pipeline.names():
+        for name in workspace.pipeline.stage_names():
             stage, _, cycle = name.partition("@")
             if stage != "report":
                 workspace.run(stage, cycle or None)
@@ -77,50 +77,52 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         "PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api",
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "1",
     }
     with pytest.MonkeyPatch.context() as patch:
         for key, value in environment.items():
             patch.setenv(key, value)
         from codline.orchestration import prefect_server
 
-        patch.setattr(prefect_server, "url", lambda: environment["PREFECT_API_URL"])
-        with prefect_server.local():
+        patch.setattr(prefect_server, "api_url", lambda: environment["PREFECT_API_URL"])
+        with prefect_server.local_server():
             yield environment
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """One warm process for the projects of all tests that are not about it: three quarters of a small campaign's time are imports."""
-    with warmed(tmp_path_factory.mktemp("warm") / "door") as environment:
+def fork_server_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """One fork server for the projects of all tests: most of a small campaign's time is imports."""
+    with running_fork_server(tmp_path_factory.mktemp("fork-server") / "socket") as environment:
         yield environment
 
 
 @pytest.fixture(scope="session")
-def finished(api: dict[str, str], warm: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Two cycles, run by `codline run`, MLflow and all. Read only: ask for `project` to change something. One for all workers."""
+def finished(
+    api: dict[str, str], fork_server_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Project:
+    """Two cycles, run by `codline run`, logged to MLflow. Read only (`project` is a copy); shared by all test workers."""
 
     def make(folder: Path) -> None:
         cloned(folder / "codline", **api).must("codline", "run")
 
-    return Project(once(tmp_path_factory, "finished", make) / "codline", **api, **warm)
+    return Project(once(tmp_path_factory, "finished", make) / "codline", **api, **fork_server_environment)
 
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
-    """What happens here is not told to MLflow."""
+    """A copy of `finished` that does not log to MLflow."""
     copy = finished.copied(tmp_path / "codline")
     copy.environment["CODLINE_TRACKING"] = "off"
     return copy
 
 
 @pytest.fixture
-def untouched(alone: Project, warm: dict[str, str]) -> Project:
-    alone.environment |= warm
+def untouched(alone: Project, fork_server_environment: dict[str, str]) -> Project:
+    """A fresh clone, with the fork server of the tests."""
+    alone.environment |= fork_server_environment
     return alone
 
 
 @pytest.fixture
 def alone(api: dict[str, str], tmp_path: Path) -> Project:
-    """As `untouched`, but a flow that runs there has a warm process of its own, as it has for a user."""
+    """A fresh clone in which campaigns start fork servers of their own, as they do for a user."""
     return cloned(tmp_path / "codline", **api, CODLINE_TRACKING="off")

@@ -1,4 +1,4 @@
-"""The families of plug-ins, and what they offer: a new member is tested for having joined its union."""
+"""Walks the families of plug-ins for the contract tests, so that each member of a union is tested."""
 
 import itertools
 from importlib.util import find_spec
@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from codline.cli.plugins import members
 
-# family: the key of params.yaml that chooses the member
-CHOSEN_BY = {
+# The key of params.yaml that selects a member of each family.
+PARAMS_KEY = {
     "annotators": "annotate.annotator",
     "datasets": "prepare.dataset",
     "models": "prepare.model",
@@ -19,60 +19,37 @@ CHOSEN_BY = {
     "strategies": "score.strategy",
 }
 
+# For strategies that train a network of their own.
+SMALL_TRAINING = {"steps": 3, "width": 2, "batch_size": 4, "latent": 4, "hidden": 4}
 
-SMALL = {
-    "steps": 3,
-    "width": 2,
-    "batch_size": 4,
-    "latent": 4,
-    "hidden": 4,
-}  # of what trains a network of its own, so that it takes no time
-
-
-# of members with a required parameter: what is tested
+SCIKIT_ACTIVEML_QUERIES = (
+    "Badge",
+    "Clue",
+    "CoreSet",
+    "DiscriminativeAL",
+    "Falcun",
+    "MaxHerding",
+    "ProbCover",
+    "Quire",
+    "RandomSampling",
+    "UncertaintySampling",
+)
+# Parameters to test of members that have required ones; without an entry here, such a member is not tested.
 EXAMPLES: dict[str, list[dict[str, Any]]] = {
-    "scikit_activeml": [
-        {"query": query}
-        for query in (
-            "Badge",
-            "Clue",
-            "CoreSet",
-            "DiscriminativeAL",
-            "Falcun",
-            "MaxHerding",
-            "ProbCover",
-            "Quire",
-            "RandomSampling",
-            "UncertaintySampling",
-        )
-    ]
+    "scikit_activeml": [{"query": query} for query in SCIKIT_ACTIVEML_QUERIES],
 }
-PACKAGES = {"baal": "baal"}  # of members that run only where these are installed, and are not in the extra dev
+OPTIONAL_PACKAGES = {"baal": "baal"}  # required by these members, but not in the extra dev
 
 
 def variants(family: str) -> list[Any]:
-    """Every member with every value of its multiple-choice parameters; not those that need files of the user's, or a download."""
-    found = [kind(**choice) for kind in members(family) for choice in examples(kind)]
+    """Every member, once for each combination of its Literal parameters; none that loads pretrained weights."""
+    found = [kind(**parameters) for kind in members(family) for parameters in parameter_sets(kind)]
     return [member for member in found if getattr(member, "weights", None) in (None, "none")]
 
 
-def examples(kind: type[BaseModel]) -> list[dict[str, Any]]:
+def parameter_sets(kind: type[BaseModel]) -> list[dict[str, Any]]:
     if any(field.is_required() for field in kind.model_fields.values()):
         return EXAMPLES.get(kind.model_fields["name"].default, [])
-    return choices(kind)
-
-
-def as_parameter(member: Any) -> Any:
-    """As a parameter of a test, skipped where its package is not installed."""
-    package = PACKAGES.get(member.name, "codline")
-    return pytest.param(
-        member,
-        id=spelled(member),
-        marks=pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed"),
-    )
-
-
-def choices(kind: type[BaseModel]) -> list[dict[str, Any]]:
     options = {
         name: get_args(field.annotation)
         for name, field in kind.model_fields.items()
@@ -81,6 +58,12 @@ def choices(kind: type[BaseModel]) -> list[dict[str, Any]]:
     return [dict(zip(options, values, strict=True)) for values in itertools.product(*options.values())]
 
 
-def spelled(member: BaseModel) -> str:
-    """For the names of tests."""
+def as_pytest_param(member: Any) -> Any:
+    """Skipped if the member's optional package is not installed."""
+    package = OPTIONAL_PACKAGES.get(member.name, "codline")
+    missing = pytest.mark.skipif(find_spec(package) is None, reason=f"{package} is not installed")
+    return pytest.param(member, id=variant_id(member), marks=missing)
+
+
+def variant_id(member: BaseModel) -> str:
     return "-".join(str(value) for value in member.model_dump().values())

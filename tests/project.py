@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from codline.core import params
-from codline.orchestration import fork_server_client, workspace
-from tests.workspace import REPOSITORY, SMALL
+from codline.orchestration.params_file import set_value
+from codline.runtime import fork_server
+from tests.workspace import REPOSITORY, SMALL_PARAMS
 
 BIN = Path(sys.executable).parent
-TINY = SMALL | {"train.epochs": 2} | params.chain(2)
+TINY = SMALL_PARAMS | {"train.epochs": 2} | params.cycle_chain(2)
 
 
 class Project:
@@ -30,7 +32,7 @@ class Project:
             "COLUMNS": "160",
             "TERM": "dumb",
         }
-        not_ours = ("CODLINE_WARM", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run under make
+        not_ours = ("CODLINE_FORK_SERVER", "CODLINE_OWNER", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run under make
         plain = {key: value for key, value in os.environ.items() if key not in not_ours}
         self.environment = plain | ours | environment
 
@@ -80,19 +82,19 @@ class Project:
 
 
 @contextlib.contextmanager
-def warmed(door: Path) -> Iterator[dict[str, str]]:
-    """The environment of a warm process that no flow owns: stages, of whatever project, then cost no imports."""
+def running_fork_server(path: Path) -> Iterator[dict[str, str]]:
+    """Start a fork server that belongs to the tests; yield the environment in which stages use it."""
     if sys.platform != "linux":
         yield {}
         return
     settings = os.environ | {"PYTHONPATH": ""}
     with subprocess.Popen(
-        [sys.executable, "-m", "codline.runtime.fork_server", str(door), *fork_server_client.MODULES.split()],
+        [sys.executable, "-m", "codline.runtime.fork_server", str(path), str(os.getpid()), *fork_server.PRELOADED],
         cwd=REPOSITORY,
         env=settings,
     ) as process:
         try:
-            yield {"CODLINE_WARM": str(door)}
+            yield {fork_server.SOCKET: str(path)}
         finally:
             process.kill()
 
@@ -111,11 +113,11 @@ def cloned(root: Path, **environment: str) -> Project:
         if (REPOSITORY / name).is_file() and name != "dvc.lock":
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, root / name)
-    raw = workspace.YAML().load((root / "params.yaml").read_text())
+    raw = YAML().load((root / "params.yaml").read_text())
     for key, value in TINY.items():
-        workspace.put(raw, key.split("."), value, key)
+        set_value(raw, key, value)
     with (root / "params.yaml").open("w") as file:
-        workspace.YAML().dump(raw, file)
+        YAML().dump(raw, file)
     project = Project(root, **environment)
     project.must("git", "init", "-q")
     project.must("git", "add", "-A")

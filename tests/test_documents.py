@@ -1,87 +1,95 @@
-"""The documents agree with the repository, and with each other. What the README tells to type is typed in tests/flows/test_readme.py."""
+"""README.md and docs/ agree with the repository and with each other. tests/flows/test_readme.py runs the commands."""
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from codline.core import errors
-from tests.documents import DOCUMENTS, README, blocks, links, tree, words
+from tests.documents import (
+    DATASETS,
+    DOCUMENTS,
+    README,
+    code_blocks,
+    links,
+    plugin_files,
+    tree_paths,
+    words_table,
+)
 from tests.workspace import REPOSITORY
+
+SIGTERM_EXIT_CODE = 143  # the shell's convention; no error class has it
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_every_link_leads_somewhere(document: Path) -> None:
+def test_links_of_a_document_lead_to_files(document: Path) -> None:
     assert [link for link in links(document) if not (document.parent / link).exists()] == []
 
 
-def test_the_tree_names_every_file_of_ours_and_no_other() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout
-    parts = [Path(name).parts for name in listed.splitlines() if (REPOSITORY / name).is_file()]
-    there = {
-        (p[0], p[1] + ("/" if len(p) > 2 else ""))
-        for p in parts
-        if p[0] in ("flows", "stages", "codline") and p[-1] != "__init__.py"
-    }
-    named, room = set(), ""
-    for line in tree().splitlines():
-        if line.startswith("  "):
-            names, _, _ = line.strip().partition("  ")
-            named |= {(room, name) for name in names.split()}
-        else:
-            room = line.partition("/")[0]
-    assert named == there
+@pytest.mark.parametrize("name", ["README.md", "docs/architecture.md"])
+def test_pages_that_everybody_reads_have_at_most_200_lines(name: str) -> None:
+    assert len((REPOSITORY / name).read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_every_file_at_the_root_that_the_tree_names_is_there() -> None:
-    roots = [name for line in tree().partition("\n\n")[0].splitlines() for name in line.partition("  ")[0].split()]
-    assert len(roots) > 5
-    assert [name for name in roots if not (REPOSITORY / name).exists()] == []
+def test_readme_tree_names_only_files_that_exist() -> None:
+    assert [path for path in tree_paths() if not (REPOSITORY / path).exists()] == []
 
 
-def test_the_table_of_exit_codes_is_that_of_the_errors() -> None:
-    told = {int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)}
-    assert told == {0, errors.CodlineError.exit_code, *errors.BY_EXIT_CODE, 143}  # and the shell's own of SIGTERM
+def test_readme_tree_names_every_package_and_every_file_of_flows_and_stages() -> None:
+    packages = {f"codline/{init.parent.name}/" for init in (REPOSITORY / "codline").glob("*/__init__.py")}
+    modules = {f"{folder}/{path.name}" for folder in ("flows", "stages") for path in (REPOSITORY / folder).glob("*.py")}
+    inits = {"flows/__init__.py", "stages/__init__.py"}
+    assert packages | modules - inits <= tree_paths()
 
 
-def test_both_tables_of_words_are_the_same() -> None:
-    assert words("CONTRIBUTING.md") == words("docs/architecture.md") != []
+def test_readme_exit_codes_are_those_of_the_errors() -> None:
+    table = README.partition("## Exit codes")[2].partition("\n## ")[0]
+    cells = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+    documented = {int(code) for cell in cells for code in cell.split(",")}
+    assert documented == {0, errors.CodlineError.exit_code, *errors.BY_EXIT_CODE, SIGTERM_EXIT_CODE}
 
 
-def test_the_citation_names_the_paper() -> None:
-    (citation,) = blocks("bibtex")
+def test_words_are_the_same_in_contributing_and_architecture() -> None:
+    assert words_table("CONTRIBUTING.md") == words_table("docs/architecture.md") != []
+
+
+def test_readme_cites_the_paper() -> None:
+    (citation,) = code_blocks("bibtex")
     assert "Semi-Supervised Active Learning with Temporal Output Discrepancy" in citation
 
 
-def test_no_document_holds_a_place_still_to_be_filled() -> None:
+def test_documents_have_no_placeholders() -> None:
     assert [path.name for path in DOCUMENTS if re.search(r"@@|TODO[:(]|TBD", path.read_text(encoding="utf-8"))] == []
 
 
-def test_the_numbers_of_readme_and_changelog_are_those_of_the_figure() -> None:
+@pytest.mark.parametrize(("text", "name"), [(README, "Gini"), (DATASETS, "Mine")], ids=["strategy", "dataset"])
+def test_documented_union_adds_one_plug_in_to_the_existing_ones(text: str, name: str) -> None:
+    ((path, documented),) = [item for item in plugin_files(text).items() if item[0].endswith("__init__.py")]
+    existing = (REPOSITORY / path).read_text(encoding="utf-8")
+    assert union_members(documented) == union_members(existing) | {name}
+
+
+def union_members(code: str) -> set[str]:
+    return set(re.findall(r"\b[A-Z]\w*", code.partition("\nAny")[2]))
+
+
+def test_readme_and_changelog_state_the_numbers_of_the_figure() -> None:
     data = json.loads((REPOSITORY / "docs/figures/digits.json").read_text(encoding="utf-8"))
     accuracy = {
         name: 100 / data["test"] * np.array([run["correct"] for run in data["runs"] if run["strategy"] == name])
         for name in ("cod", "random")
     }
     changelog = " ".join((REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").split())
-    for name, found in accuracy.items():
-        cells = [
-            f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(found.mean(0), found.std(0, ddof=1), strict=True)
-        ]
+    for name, values in accuracy.items():
+        means, deviations = values.mean(0), values.std(0, ddof=1)
+        cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(means, deviations, strict=True)]
         assert f"| {name} | {' | '.join(cells)} |" in changelog
     ahead = accuracy["cod"].mean(1) - accuracy["random"].mean(1)
     better, worse = (ahead > 1e-9).sum(), (ahead < -1e-9).sum()
-    summary = f"{ahead.mean():.1f} ± {ahead.std(ddof=1):.1f}"
-    assert (
-        f"cod is {summary} points ahead of random (better on {better} of the {len(ahead)} seeds, worse on {worse})"
-        in " ".join(README.split())
-    )
-    assert (
-        f"cod is {summary} ahead of random, seed by seed: better on {better}, equal on {len(ahead) - better - worse}, worse on {worse}."
-        in changelog
-    )
+    lead = f"cod is {ahead.mean():.1f} ± {ahead.std(ddof=1):.1f}"
+    seeds = f"better on {better} of the {len(ahead)} seeds, worse on {worse}"
+    assert f"{lead} points ahead of random ({seeds})" in " ".join(README.split())
+    seeds = f"better on {better}, equal on {len(ahead) - better - worse}, worse on {worse}"
+    assert f"{lead} ahead of random, seed by seed: {seeds}." in changelog

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from codline.cli.doctor import RECORD, cpu_differs, differences, hashes
+from codline.cli.doctor import RECORD, cpu_differs, differences, output_hashes
 from codline.data import tables
 from codline.runtime.pipeline import Pipeline
-from tests.project import BIN, Project, warmed
+from tests.project import BIN, Project, running_fork_server
 from tests.workspace import REPOSITORY
 
 GOLDEN = Path(__file__).parent / "golden" / "queries.json"
@@ -72,10 +72,10 @@ def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(demo: Project,
         pytest.skip(why)
     committed = demo.lock
     demo.must("dvc", "repro", "train@c1")
-    with warmed(tmp_path / "door") as warm:
-        demo.having(**warm).must("dvc", "repro", timeout=580)
+    with running_fork_server(tmp_path / "socket") as environment:
+        demo.having(**environment).must("dvc", "repro", timeout=580)
     demo.must("dvc", "repro", "--force", "--single-item", "report")
-    found, expected = hashes(demo.lock.decode()), hashes(committed.decode())
+    found, expected = output_hashes(demo.lock.decode()), output_hashes(committed.decode())
     promised = [path for path in expected if any(fnmatch(path, pattern) for pattern in SAME_BYTES_ON_EVERY_CPU)]
     assert {path: found[path] for path in promised} == {path: expected[path] for path in promised}
     assert sorted(set(expected) - set(promised)) == sorted(
@@ -85,7 +85,7 @@ def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(demo: Project,
         assert demo.lock == committed
     pipeline = Pipeline(demo.root)
     asked = {
-        cycle: tables.read(pipeline.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
+        cycle: tables.read_table(pipeline.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
         for cycle in pipeline.queries
     }
     assert asked == json.loads(GOLDEN.read_text())["ids"]
@@ -109,7 +109,7 @@ def numbers(value: Any, key: str = "") -> Iterator[tuple[str, float | None]]:
 def test_the_golden_ids_are_those_of_the_committed_lock() -> None:
     """Cheap, everywhere: nobody may commit a new dvc.lock and forget the ids, or the reverse."""
     golden = json.loads(GOLDEN.read_text())
-    committed = hashes((REPOSITORY / "dvc.lock").read_text())
+    committed = output_hashes((REPOSITORY / "dvc.lock").read_text())
     pipeline = Pipeline(REPOSITORY)
     assert list(golden["ids"]) == pipeline.queries
     assert golden["md5"] == {cycle: committed[f"cycles/{cycle}/query.parquet"] for cycle in pipeline.queries}

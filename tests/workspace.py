@@ -1,4 +1,4 @@
-"""A campaign's directory, and stages run in it: in this process, or as the command that DVC runs."""
+"""A campaign's directory for tests, in which stages run as functions or as the commands that DVC runs."""
 
 import os
 import shutil
@@ -13,11 +13,11 @@ from ruamel.yaml import YAML
 
 from codline.core import params
 from codline.runtime.pipeline import Pipeline
-from stages.runner import resolved
+from stages.runner import stage_arguments
 
 REPOSITORY = Path(__file__).parents[1]
-STAGES = Pipeline(REPOSITORY).stages
-SMALL = {
+DVC_STAGES = Pipeline(REPOSITORY).stages
+SMALL_PARAMS = {
     "prepare.dataset": {"name": "digits", "test": 0.2},
     "prepare.model": {"name": "small_cnn", "width": 4},
     "train.epochs": 3,
@@ -25,32 +25,32 @@ SMALL = {
     "diagnose.gradients": 10,
     "compute.threads": 1,
     "compute.device": "cpu",
-} | params.chain(3)
+} | params.cycle_chain(3)
 
 
 class Workspace:
-    """The directory that tests work in; it must be the current one."""
+    """A directory with params.yaml, dvc.yaml and the files of a campaign. `run` needs it as the current directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.pipeline = Pipeline(root)
-        self.pipeline.stages = STAGES  # a tenth of a second to read, for every test
+        self.pipeline.stages = DVC_STAGES  # reading dvc.yaml for every test would take 0.1 s each
 
     def change(self, **dotted: Any) -> None:
-        """Rewrite params.yaml: change(**{"select.budget": 7})."""
-        raw = params.load(self.root / "params.yaml")
-        for where, value in dotted.items():
-            *above, last = where.split(".")
-            holder = raw
-            for key in above:
-                holder = holder[key]
-            holder[last] = value
+        """Change params.yaml: change(**{"select.budget": 7})."""
+        raw = params.read_yaml(self.root / "params.yaml")
+        for key, value in dotted.items():
+            *sections, name = key.split(".")
+            section = raw
+            for parent in sections:
+                section = section[parent]
+            section[name] = value
         with (self.root / "params.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe", pure=True).dump(raw, file)
         self.pipeline.params = raw
 
-    def copied(self, root: Path) -> "Workspace":
-        """A copy to change, without its checkpoints."""
+    def copy_to(self, root: Path) -> "Workspace":
+        """A copy to change, without checkpoints and notes."""
         shutil.copytree(self.root, root, ignore=shutil.ignore_patterns(".codline"))
         return Workspace(root)
 
@@ -58,45 +58,37 @@ class Workspace:
         return self.pipeline.path(stage, argument, cycle)
 
     def outputs(self, stage: str, cycle: str | None = None) -> list[Path]:
-        lists = self.pipeline.stages[stage].get("do", self.pipeline.stages[stage])
-        named = [
-            entry if isinstance(entry, str) else next(iter(entry))
-            for kind in ("outs", "metrics", "plots")
-            for entry in lists.get(kind, [])
-        ]
-        return [self.root / name.replace("${key}", cycle or "") for name in named]
+        definition = self.pipeline.stages[stage].get("do", self.pipeline.stages[stage])
+        entries = [entry for kind in ("outs", "metrics", "plots") for entry in definition.get(kind, [])]
+        names = [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
+        return [self.root / name.replace("${key}", cycle or "") for name in names]
 
     def run(self, stage: str, cycle: str | None = None, **changes: Any) -> None:
         """Run a stage in this process, on the files that dvc.yaml names; `changes` replace single arguments."""
-        spelled = self.pipeline.arguments(stage, cycle)
-        arguments = {
-            name.replace("-", "_"): value if name == "cycle" else Path(value) for name, value in spelled.items()
-        }
-        function(stage)(**resolved(function(stage), arguments | {"params": Path("params.yaml")} | changes))
+        words = self.pipeline.arguments(stage, cycle)
+        arguments = {name: value if name == "cycle" else Path(value) for name, value in words.items()}
+        arguments = arguments | {"params": Path("params.yaml")} | changes
+        stage_function(stage)(**stage_arguments(stage_function(stage), arguments))
 
     def command(self, stage: str, cycle: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a stage as DVC does."""
-        words = [word for name, value in self.pipeline.arguments(stage, cycle).items() for word in (f"--{name}", value)]
+        arguments = self.pipeline.arguments(stage, cycle).items()
+        words = [word for name, value in arguments for word in (f"--{name.replace('_', '-')}", value)]
+        command = [sys.executable, "-m", "stages", stage, *words]
         settings = os.environ | {"PYTHONPATH": str(REPOSITORY), "CODLINE_TRACKING": "off"} | environment
-        return subprocess.run(
-            [sys.executable, "-m", f"stages.{stage}", *words],
-            cwd=self.root,
-            env=settings,
-            capture_output=True,
-            text=True,
-        )
+        return subprocess.run(command, cwd=self.root, env=settings, capture_output=True, text=True)
 
 
-def function(stage: str) -> Callable[..., None]:
-    found: Callable[..., None] = getattr(import_module(f"stages.{stage}"), stage)
-    return found
+def stage_function(stage: str) -> Callable[..., None]:
+    function: Callable[..., None] = getattr(import_module(f"stages.{stage}"), stage)
+    return function
 
 
-def created(root: Path) -> Workspace:
-    """A small campaign's directory with nothing made yet."""
+def create_workspace(root: Path) -> Workspace:
+    """A small campaign that has not run yet."""
     root.mkdir(parents=True, exist_ok=True)
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(REPOSITORY / name, root / name)
     workspace = Workspace(root)
-    workspace.change(**SMALL)
+    workspace.change(**SMALL_PARAMS)
     return workspace

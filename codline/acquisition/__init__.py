@@ -1,0 +1,1 @@
+"""Algorithms that several acquisition strategies share: arrays in, arrays out."""

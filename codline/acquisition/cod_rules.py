@@ -1,4 +1,4 @@
-"""The parameters of cyclic output discrepancy, and its rule for the first cycle: for all strategies that start from it."""
+"""Parameters of cyclic output discrepancy (COD), and the rule for the first cycle, for the strategies built on it."""
 
 from typing import Literal
 
@@ -8,14 +8,15 @@ from pydantic import PositiveInt
 from codline.core.params import Section
 
 
-class Cyclic(Section):
-    """The first cycle has no last one. There, `first_cycle` says what to do:
+class CodRules(Section):
+    """The first cycle has no previous model to compare with. There, `first_cycle` decides:
 
-    largest: most moved since the untrained weights, the paper's words; their outputs are nearly uniform, so these are the images the model is surest of.
-    smallest: least moved since the untrained weights: those it is least sure of.
-    independent: least moved, seen from another untrained network, as in the authors' code.
-    snapshot: most moved during the last `steps` steps of this training, which must be among train.snapshots.
-    random: abstain.
+    largest: largest discrepancy to the untrained model, as the paper says. The untrained model's outputs are nearly
+        uniform, so these are the images that the model is most confident about.
+    smallest: smallest discrepancy to the untrained model: the least confident images.
+    independent: smallest discrepancy to another untrained network, as in the authors' code.
+    snapshot: largest discrepancy to this model `steps` steps before the end of its training (in train.snapshots).
+    random: random scores.
     """
 
     name: str
@@ -23,16 +24,17 @@ class Cyclic(Section):
     first_cycle: Literal["largest", "smallest", "independent", "snapshot", "random"] = "smallest"
     steps: PositiveInt = 100
 
-    def needs(self, first_cycle: bool) -> frozenset[str | int]:
-        other = self.other(first_cycle)
-        return frozenset() if other is None else frozenset({other})
+    def reference_models(self, first_cycle: bool) -> frozenset[str | int]:
+        reference = self.reference_model(first_cycle)
+        return frozenset() if reference is None else frozenset({reference})
 
-    def other(self, first_cycle: bool) -> str | int | None:
-        """The model whose outputs are compared with this cycle's; none: abstain."""
+    def reference_model(self, first_cycle: bool) -> str | int | None:
+        """The model whose outputs are compared with this cycle's; None means random scores."""
         if not first_cycle:
             return "previous"
         rules: dict[str, str | int | None] = {"independent": "independent", "snapshot": self.steps, "random": None}
         return rules.get(self.first_cycle, "previous")
 
-    def wanted(self, moved: np.ndarray, first_cycle: bool) -> np.ndarray:
-        return -moved if first_cycle and self.first_cycle in ("smallest", "independent") else moved
+    def score_discrepancies(self, discrepancies: np.ndarray, first_cycle: bool) -> np.ndarray:
+        """Scores that rank images by the rule: the discrepancies, negated where the smallest come first."""
+        return -discrepancies if first_cycle and self.first_cycle in ("smallest", "independent") else discrepancies

@@ -1,13 +1,14 @@
-"""How far two models' outputs for one image lie apart: the one place where outputs are compared."""
+"""Output discrepancy: the distance between two models' outputs for the same image."""
 
 import numpy as np
 
-from codline.data.dense_outputs import per_image
+from codline.data.dense_outputs import mean_per_image
 
 
 def discrepancy(outputs: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """L2 norm of the difference over the classes, per image (Huang et al., 2021, definition 1). Shapes: (N, C), or (N, C, H, W) of dense outputs.
+    """L2 norm over the classes of the difference, per image (Huang et al., 2021, definition 1).
 
-    Of dense outputs it is the mean over the pixels; the paper does not say, and a mean does not grow with the image.
+    Shapes (N, C) or (N, C, H, W). Segmentation takes the mean over the pixels, which does not depend on the image
+    size; the paper does not specify it.
     """
-    return per_image(np.linalg.norm(outputs - others, axis=1))
+    return mean_per_image(np.linalg.norm(outputs - others, axis=1))

@@ -1,6 +1,8 @@
-"""A graph network that tells labelled images from unlabelled ones by features (Caramalau et al., 2021). n nodes, D features, H hidden units, K columns."""
+"""Graph network that separates labeled from unlabeled images by their features (Caramalau et al., 2021).
 
-from collections.abc import Callable
+Shapes: n nodes, D features, H hidden units, K columns.
+"""
+
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,22 +10,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from codline.acquisition.learner_context import LearnerContext
+
 
 class Affinity:
-    """How alike the nodes are: the cosines without the diagonal, each column divided by its sum, plus one on the diagonal.
+    """Adjacency matrix: cosine similarities without the diagonal, each column divided by its sum, plus the identity.
 
-    Only products with it are needed, and those are two thin ones: the n x n matrix itself would be gigabytes.
+    Only its products with thin matrices are needed. They are computed from the features, because the n x n matrix
+    would take gigabytes.
     """
 
     def __init__(self, features_nD: Tensor) -> None:
         self.features_nD = functional.normalize(features_nD)
-        self.own_n1 = self.features_nD.square().sum(1, keepdim=True)  # 1, or 0 of a node without features
-        sums = self.features_nD @ self.features_nD.sum(0)[:, None] - self.own_n1
-        self.shares_n1 = torch.where(sums.abs() > 1e-6, 1 / sums, 0)  # a node unlike all others keeps to itself
+        self.diagonal_n1 = self.features_nD.square().sum(1, keepdim=True)  # 1, or 0 for a node without features
+        sums = self.features_nD @ self.features_nD.sum(0)[:, None] - self.diagonal_n1
+        self.column_scales_n1 = torch.where(sums.abs() > 1e-6, 1 / sums, 0)  # 0: a node dissimilar to all others
 
     def __matmul__(self, values_nK: Tensor) -> Tensor:
-        shared = values_nK * self.shares_n1
-        return self.features_nD @ (self.features_nD.T @ shared) - self.own_n1 * shared + values_nK
+        scaled = values_nK * self.column_scales_n1
+        return self.features_nD @ (self.features_nD.T @ scaled) - self.diagonal_n1 * scaled + values_nK
 
 
 class GraphNetwork(nn.Module):
@@ -32,24 +37,25 @@ class GraphNetwork(nn.Module):
     def __init__(self, affinity: Affinity, hidden: int, dropout: float, generator: torch.Generator) -> None:
         super().__init__()
         self.affinity, self.dropout, self.generator = affinity, dropout, generator
-        self.gathered_nD = affinity @ affinity.features_nD  # A(XW) = (AX)W, and AX stays the same through training
-        self.first, self.second = self.layer(self.gathered_nD.shape[1], hidden), self.layer(hidden, 1)
+        self.inputs_nD = affinity @ affinity.features_nD  # A(XW) = (AX)W, and AX is constant during training
+        self.first, self.second = self.init_layer(self.inputs_nD.shape[1], hidden), self.init_layer(hidden, 1)
 
-    def layer(self, inputs: int, outputs: int) -> nn.ParameterList:
-        drawn = (torch.rand(shape, generator=self.generator) for shape in ((inputs, outputs), (outputs,)))
-        return nn.ParameterList([((2 * uniform - 1) / outputs**0.5).to(self.gathered_nD.device) for uniform in drawn])
+    def init_layer(self, inputs: int, outputs: int) -> nn.ParameterList:
+        """Weights and biases, uniform in ±1 / sqrt(outputs)."""
+        uniforms = (torch.rand(shape, generator=self.generator) for shape in ((inputs, outputs), (outputs,)))
+        return nn.ParameterList([((2 * each - 1) / outputs**0.5).to(self.inputs_nD.device) for each in uniforms])
 
     def forward(self) -> tuple[Tensor, Tensor]:
-        """The hidden units and the logit of being labelled."""
-        hidden_nH = functional.relu(self.gathered_nD @ self.first[0] + self.first[1])
+        """Hidden units, and logits of being labeled."""
+        hidden_nH = functional.relu(self.inputs_nD @ self.first[0] + self.first[1])
         if self.training:
-            kept = torch.rand(hidden_nH.shape, generator=self.generator) >= self.dropout
-            hidden_nH = hidden_nH * kept.to(hidden_nH.device) / (1 - self.dropout)
+            is_kept = torch.rand(hidden_nH.shape, generator=self.generator) >= self.dropout
+            hidden_nH = hidden_nH * is_kept.to(hidden_nH.device) / (1 - self.dropout)
         return hidden_nH, self.affinity @ (hidden_nH @ self.second[0]) + self.second[1]
 
 
 @dataclass(frozen=True)
-class Settings:
+class GraphSettings:
     hidden: int
     dropout: float
     balance: float
@@ -58,30 +64,28 @@ class Settings:
     weight_decay: float
 
 
-def learned(
-    features_nD: np.ndarray,
-    labeled: int,
-    settings: Settings,
-    *,
-    seed: int,
-    device: torch.device,
-    advance: Callable[[int, int], None],
+def train_graph_network(
+    features_nD: np.ndarray, labeled: int, settings: GraphSettings, context: LearnerContext
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How labelled each node looks, between 0 and 1, and its hidden units with the logit. The last `labeled` nodes are so."""
-    nodes = torch.from_numpy(features_nD.astype(np.float32)).to(device)
-    network = GraphNetwork(Affinity(nodes), settings.hidden, settings.dropout, torch.Generator().manual_seed(seed))
+    """Probability that each node is labeled, and its embedding: hidden units and logit.
+
+    The last `labeled` nodes are the labeled ones.
+    """
+    affinity = Affinity(torch.from_numpy(features_nD.astype(np.float32)).to(context.device))
+    generator = torch.Generator().manual_seed(context.seed)
+    network = GraphNetwork(affinity, settings.hidden, settings.dropout, generator)
     optimizer = torch.optim.Adam(network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
     for step in range(settings.steps):
         optimizer.zero_grad()
-        loss(network()[1][:, 0], labeled, settings.balance).backward()
+        graph_loss(network()[1][:, 0], labeled, settings.balance).backward()
         optimizer.step()
-        advance(step + 1, settings.steps)
+        context.advance(step + 1, settings.steps)
     with torch.no_grad():
         hidden_nH, logits_n1 = network.eval()()
     return logits_n1[:, 0].sigmoid().cpu().numpy(), torch.cat([hidden_nH, logits_n1], 1).cpu().numpy()
 
 
-def loss(logits_n: Tensor, labeled: int, balance: float) -> Tensor:
-    """Cross-entropy, a mean over either kind, that of the unlabelled times `balance`."""
+def graph_loss(logits_n: Tensor, labeled: int, balance: float) -> Tensor:
+    """Mean cross-entropy of the labeled nodes, plus `balance` times that of the unlabeled ones."""
     cut = len(logits_n) - labeled
     return -functional.logsigmoid(logits_n[cut:]).mean() - balance * functional.logsigmoid(-logits_n[:cut]).mean()

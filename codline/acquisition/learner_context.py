@@ -1,4 +1,4 @@
-"""What a strategy that trains a network of its own is given."""
+"""Images, device and seed for strategies that train a network of their own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LearnerContext:
-    """What a strategy that trains a network of its own works with. Tensors are torch's; those who learn import it."""
+    """Tensors are typed Any so that strategies that train nothing do not import torch."""
 
-    images: Callable[[np.ndarray], Any]  # ids -> standardised images on the device
+    images: Callable[[np.ndarray], Any]  # ids -> standardized images on the device
     device: Any
     seed: int
-    advance: Callable[[int, int], None]  # steps done, of so many
+    advance: Callable[[int, int], None]  # reports progress: steps done, steps in total

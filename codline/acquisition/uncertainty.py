@@ -1,4 +1,4 @@
-"""What several passes or members say of the same images, summed up as they go by: memory does not grow with how many there are."""
+"""Entropy, and means over several predictions of the same images in memory that does not grow with their number."""
 
 from collections.abc import Iterable
 
@@ -7,15 +7,15 @@ from scipy.special import entr
 
 
 def entropy(probs_NC: np.ndarray) -> np.ndarray:
-    """In nats, over the classes; of dense ones, one per pixel."""
-    found: np.ndarray = entr(probs_NC).sum(axis=1)
-    return found
+    """Entropy over the classes, in nats: per image, or per pixel for segmentation."""
+    nats: np.ndarray = entr(probs_NC).sum(axis=1)
+    return nats
 
 
-def summed_up(samples: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean of the probabilities, and the mean of their entropies."""
-    total, spread, count = np.zeros(()), np.zeros(()), 0
-    for probs_NC in samples:
-        total, spread, count = total + probs_NC, spread + entropy(probs_NC), count + 1
-    assert count, "no pass was asked for"
-    return total / count, spread / count
+def mean_and_entropy(predictions: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of the probabilities, and mean of their entropies."""
+    probs_sum, entropy_sum, count = np.zeros(()), np.zeros(()), 0
+    for probs_NC in predictions:
+        probs_sum, entropy_sum, count = probs_sum + probs_NC, entropy_sum + entropy(probs_NC), count + 1
+    assert count, "expected at least one prediction"
+    return probs_sum / count, entropy_sum / count

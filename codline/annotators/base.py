@@ -1,4 +1,4 @@
-"""Who answers a query."""
+"""Base class of annotators, which label the images of a query."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from codline.core.params import Section
 
 
 @dataclass(frozen=True)
-class Question:
+class AnnotationRequest:
     cycle: str
     ids: np.ndarray
-    truth: np.ndarray  # one per id; none for an annotator who does not know it
+    true_labels: np.ndarray  # one per id; empty unless the annotator needs them
     classes: list[str]
 
 
 @dataclass(frozen=True)
-class Answers:
-    labels: np.ndarray  # one per id asked, in the order asked
-    wrong: int  # how many of them the annotator is known to have got wrong
+class Annotations:
+    labels: np.ndarray  # one per requested id, in the same order
+    wrong_count: int  # labels that are known to differ from the true ones
 
 
 class Annotator(Section):
-    knows_truth: ClassVar[bool] = True
+    needs_true_labels: ClassVar[bool] = True
 
     name: str
 
     @abstractmethod
-    def answer(self, question: Question, rng: np.random.Generator) -> Answers:
-        """Label the images; `rng` decides the mistakes."""
+    def annotate(self, request: AnnotationRequest, rng: np.random.Generator) -> Annotations:
+        """Labels every requested image; `rng` decides simulated mistakes."""

@@ -1,11 +1,11 @@
-"""The simulated annotator: knows the truth, and says something else as often as `noise` demands."""
+"""Simulated annotator: returns the true labels, each replaced by a wrong one with probability `noise`."""
 
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from codline.annotators.base import Annotator, Answers, Question
+from codline.annotators.base import AnnotationRequest, Annotations, Annotator
 from codline.data import masks
 
 
@@ -13,20 +13,22 @@ class Simulated(Annotator):
     name: Literal["simulated"] = "simulated"
     noise: float = Field(default=0.0, ge=0, le=1)
 
-    def answer(self, question: Question, rng: np.random.Generator) -> Answers:
-        truth, classes = question.truth, len(question.classes)
-        if truth.dtype == object:
-            return Answers(*self.painted(truth, classes, rng))
-        mistaken = rng.random(len(truth)) < self.noise
-        elsewhere = (truth + rng.integers(1, max(classes, 2), len(truth))) % classes
-        labels = np.where(mistaken, elsewhere, truth).astype(np.int32)
-        return Answers(labels, int((labels != truth).sum()))
+    def annotate(self, request: AnnotationRequest, rng: np.random.Generator) -> Annotations:
+        true_labels, classes = request.true_labels, len(request.classes)
+        is_mistaken = rng.random(len(true_labels)) < self.noise
+        if true_labels.dtype == object:
+            labels = with_wrong_masks(true_labels, np.flatnonzero(is_mistaken), classes, rng)
+            return Annotations(labels, int(is_mistaken.sum()) if classes > 1 else 0)
+        wrong_labels = (true_labels + rng.integers(1, max(classes, 2), len(true_labels))) % classes
+        labels = np.where(is_mistaken, wrong_labels, true_labels).astype(np.int32)
+        return Annotations(labels, int((labels != true_labels).sum()))
 
-    def painted(self, truth: np.ndarray, classes: int, rng: np.random.Generator) -> tuple[np.ndarray, int]:
-        """Masks: a mistaken one has each of its classes taken for another."""
-        answers, mistaken = truth.copy(), rng.random(len(truth)) < self.noise
-        for row in np.flatnonzero(mistaken):
-            taken_for = np.arange(256, dtype=np.uint8)
-            taken_for[:classes] = (np.arange(classes) + rng.integers(1, max(classes, 2))) % classes
-            answers[row] = masks.encoded(taken_for[masks.one(truth[row])])
-        return answers, int(mistaken.sum()) if classes > 1 else 0
+
+def with_wrong_masks(cells: np.ndarray, rows: np.ndarray, classes: int, rng: np.random.Generator) -> np.ndarray:
+    """Encoded masks, in which the given rows have every class replaced by another one."""
+    result = cells.copy()
+    for row in rows:
+        replacement = np.arange(256, dtype=np.uint8)
+        replacement[:classes] = (np.arange(classes) + rng.integers(1, max(classes, 2))) % classes
+        result[row] = masks.encode_mask(replacement[masks.decode_mask(cells[row])])
+    return result

@@ -1,0 +1,1 @@
+"""The codline command and its terminal output."""

@@ -1,166 +1,163 @@
-"""What a person sees in the terminal while a campaign runs, and after it."""
+"""Terminal output of a campaign: progress bars, the learning curve, the status table."""
 
-import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from codline.core.files import read_json
-from codline.core.primary_metric import headline
+from codline.core.primary_metric import primary_metric
+from codline.orchestration.learning_curve import evaluated_metrics
 from codline.runtime import state_directory
 from codline.runtime.pipeline import Pipeline
 
+REFRESH_SECONDS = 0.2
 console = Console(highlight=False)
-_running: dict[str, float] = {}  # stage -> when it began
-_finished: set[str] = set()
 
 
-def listen(stage: str, outcome: str, seconds: float) -> None:
-    """Told by the tasks, from whichever thread they run in."""
-    if outcome == "started":
-        _running[stage] = time.monotonic()
-        return
-    _running.pop(stage, None)
-    if outcome == "failed":  # it may be tried again
-        return
-    _finished.add(stage)
-    name, _, cycle = stage.partition("@")
-    if name == "evaluate":
-        metrics = read_json(Pipeline().path("evaluate", "metrics", cycle))
-        word, value = headline(metrics)
-        console.print(
-            f"  {cycle}  {metrics['labels']:>6,} labels  {word} {value:.2%}"
-            + ("" if outcome == "ran" else "  (was up to date)")
+class CampaignProgress:
+    """Two progress bars: the stages of the campaign that are done, and the progress of the running stage."""
+
+    def __init__(self, activity: str) -> None:
+        self.total = len(Pipeline().stage_names())
+        self.running: list[str] = []
+        self.finished: set[str] = set()
+        self.bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", justify="left"),
+            BarColumn(),
+            TextColumn("{task.fields[count]}"),
+            TimeElapsedColumn(),
+            console=console,
         )
-    elif not console.is_terminal and outcome == "ran":
-        console.print(f"  {stage} {seconds:.1f} s")
+        self.campaign_bar = self.bars.add_task("campaign", total=self.total, count="")
+        self.stage_bar = self.bars.add_task(activity, total=None, count="")
+        self.is_over = threading.Event()
+        self.refresher = threading.Thread(target=self.refresh_until_over, daemon=True)
 
+    def __enter__(self) -> "CampaignProgress":
+        self.bars.start()
+        self.refresher.start()
+        return self
 
-@contextlib.contextmanager
-def live() -> Iterator[Callable[[str], contextlib.AbstractContextManager[None]]]:
-    """Two bars: the campaign's stages, and what the running stage says of itself."""
-    _finished.clear()
-    total = len(Pipeline().names())
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}", justify="left"),
-        BarColumn(),
-        TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
-        console=console,
-    ) as bars:
-        campaign = bars.add_task("campaign", total=total, count="")
-        stage = bars.add_task("", total=None, count="")
-        over = threading.Event()
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        self.refresher.join()
+        self.update_campaign_bar()  # stages may have ended since the last refresh
+        self.bars.update(self.stage_bar, visible=False)
+        self.bars.stop()
 
-        @contextlib.contextmanager
-        def show(first: str) -> Iterator[None]:
-            bars.update(stage, description=first)
-            drawer = threading.Thread(target=draw, args=(bars, campaign, stage, total, over), daemon=True)
-            drawer.start()
-            try:
-                yield
-            finally:
-                over.set()
-                drawer.join()
-                count(bars, campaign, total)  # what ended since the drawer last looked
-                bars.update(stage, visible=False)
+    def on_stage_event(self, stage: str, outcome: str, seconds: float) -> None:
+        """Listener of flows.tasks; called from the threads of the tasks."""
+        if outcome == "started":
+            self.running.append(stage)
+            return
+        self.running.remove(stage)
+        if outcome == "failed":  # the task may retry it
+            return
+        self.finished.add(stage)
+        name, _, cycle = stage.partition("@")
+        if name == "evaluate":
+            metrics = read_json(Pipeline().path("evaluate", "metrics", cycle))
+            metric, value = primary_metric(metrics)
+            note = "" if outcome == "ran" else "  (was up to date)"
+            console.print(f"  {cycle}  {metrics['labels']:>6,} labels  {metric} {value:.2%}{note}")
+        elif not console.is_terminal and outcome == "ran":
+            console.print(f"  {stage} {seconds:.1f} s")
 
-        yield show
+    def refresh_until_over(self) -> None:
+        while not self.is_over.wait(REFRESH_SECONDS):
+            self.update_campaign_bar()
+            for stage in list(self.running):
+                self.update_stage_bar(stage)
 
+    def update_campaign_bar(self) -> None:
+        done = len(self.finished)
+        self.bars.update(self.campaign_bar, completed=done, count=f"{done} of {self.total} stages")
 
-def count(bars: Progress, campaign: TaskID, total: int) -> None:
-    finished = len(_finished)
-    bars.update(campaign, completed=finished, count=f"{finished} of {total} stages")
-
-
-def draw(bars: Progress, campaign: TaskID, stage: TaskID, total: int, over: threading.Event) -> None:
-    while not over.wait(0.2):
-        count(bars, campaign, total)
-        for name in list(_running):
-            note = state_directory.read_note("progress", name)
-            extra = (
-                {"total": note["total"], "completed": note["done"], "count": counted(note)}
-                if note
-                else {"total": None, "count": ""}
+    def update_stage_bar(self, stage: str) -> None:
+        note = state_directory.read_note("progress", stage)
+        if note is None:
+            self.bars.update(self.stage_bar, description=stage, total=None, count="")
+        else:
+            count = format_progress(note)
+            self.bars.update(
+                self.stage_bar, description=stage, total=note["total"], completed=note["done"], count=count
             )
-            bars.update(stage, description=name, **extra)
 
 
-def counted(note: dict[str, Any]) -> str:
+def format_progress(note: dict[str, Any]) -> str:
     curve = note.get("curve")
     loss = f", loss {curve[-1]['task_loss']:.3f}" if curve else ""
     return f"{note['unit']} {note['done']} of {note['total']}{loss}"
 
 
-def table() -> None:
-    """The learning curve."""
-    rows = Table(title="Learning curve")
+def print_learning_curve() -> None:
     pipeline = Pipeline()
-    for heading in ("cycle", "labels", measure(pipeline), "loss", "calibration error", "Spearman(score, loss)"):
-        rows.add_column(heading, justify="left" if heading == "cycle" else "right")
-    for cycle in pipeline.cycles:
-        metrics = found(pipeline.path("evaluate", "metrics", cycle))
-        if metrics is None:
-            continue
-        diagnostics = found(pipeline.path("diagnose", "diagnostics", cycle)) if cycle in pipeline.queries else None
-        spearman = (diagnostics or {}).get("spearman")
-        cells = [
+    evaluated = evaluated_metrics(pipeline)
+    table = Table(title="Learning curve")
+    for heading in ("cycle", "labels", metric_heading(evaluated), "loss", "calibration error", "Spearman(score, loss)"):
+        table.add_column(heading, justify="left" if heading == "cycle" else "right")
+    for cycle, metrics in evaluated.items():
+        spearman = read_spearman(pipeline, cycle)
+        table.add_row(
+            cycle,
             f"{metrics['labels']:,}",
-            f"{headline(metrics)[1]:.2%}",
+            f"{primary_metric(metrics)[1]:.2%}",
             f"{metrics['loss']:.4f}",
             f"{metrics['calibration_error']:.4f}",
-        ]
-        rows.add_row(cycle, *cells, "" if spearman is None else f"{spearman:+.2f}")
-    console.print(rows)
+            "" if spearman is None else f"{spearman:+.2f}",
+        )
+    console.print(table)
 
 
-def status(stale: list[str]) -> None:
-    rows = Table(title="Campaign")
-    pipeline = Pipeline()
-    for heading in ("cycle", "labels", measure(pipeline), "done", "to do"):
-        rows.add_column(heading, justify="right" if heading in ("labels", measure(pipeline)) else "left")
-    for cycle in pipeline.cycles:
-        mine = [name.partition("@")[0] for name in pipeline.names() if name.endswith(f"@{cycle}")]
-        waiting = [name for name in mine if f"{name}@{cycle}" in stale]
-        metrics = found(pipeline.path("evaluate", "metrics", cycle)) if "evaluate" not in waiting else None
-        cells = [f"{metrics['labels']:,}", f"{headline(metrics)[1]:.2%}"] if metrics else ["", ""]
-        rows.add_row(cycle, *cells, " ".join(name for name in mine if name not in waiting), " ".join(waiting))
-    console.print(rows)
-    say("Everything is up to date." if not stale else f"{len(stale)} stages to do: codline run")
-
-
-def measure(pipeline: Pipeline) -> str:
-    """What the campaign's models are measured by."""
-    known = (found(pipeline.path("evaluate", "metrics", cycle)) for cycle in pipeline.cycles)
-    return next((headline(metrics)[0] for metrics in known if metrics), "accuracy")
-
-
-def presets(about: dict[str, str]) -> None:
-    rows = Table(title="presets")
-    for heading in ("name", "what it is"):
-        rows.add_column(heading, overflow="fold")
-    for name, sentence in about.items():
-        rows.add_row(name, sentence)
-    console.print(rows)
-
-
-def found(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
+def read_spearman(pipeline: Pipeline, cycle: str) -> float | None:
+    """Rank correlation of a cycle's scores with true losses, if the cycle has a query and was diagnosed."""
+    if cycle not in pipeline.queries:
         return None
-    value: dict[str, Any] = read_json(path)
-    return value
+    path = pipeline.path("diagnose", "diagnostics", cycle)
+    spearman: float | None = read_json(path).get("spearman") if path.exists() else None
+    return spearman
 
 
-def farewell(first: str) -> None:
-    say(f"{first} Look at {Pipeline().path('report', 'report') / 'index.html'}; `codline ui` shows MLflow and Prefect.")
+def print_status(stale: list[str]) -> None:
+    """Print what is done and what is not, cycle by cycle; `stale` lists the stages that are not up to date."""
+    pipeline = Pipeline()
+    evaluated = evaluated_metrics(pipeline)
+    metric = metric_heading(evaluated)
+    table = Table(title="Campaign")
+    for heading in ("cycle", "labels", metric, "done", "to do"):
+        table.add_column(heading, justify="right" if heading in ("labels", metric) else "left")
+    for cycle in pipeline.cycles:
+        stages = [name.partition("@")[0] for name in pipeline.stage_names() if name.endswith(f"@{cycle}")]
+        to_do = [stage for stage in stages if f"{stage}@{cycle}" in stale]
+        metrics = evaluated.get(cycle) if "evaluate" not in to_do else None
+        cells = [f"{metrics['labels']:,}", f"{primary_metric(metrics)[1]:.2%}"] if metrics else ["", ""]
+        table.add_row(cycle, *cells, " ".join(stage for stage in stages if stage not in to_do), " ".join(to_do))
+    console.print(table)
+    print_line("Everything is up to date." if not stale else f"{len(stale)} stages to do: codline run")
 
 
-def say(sentence: str) -> None:
-    console.print(sentence, soft_wrap=True)
+def metric_heading(evaluated: dict[str, dict[str, Any]]) -> str:
+    return next((primary_metric(metrics)[0] for metrics in evaluated.values()), "accuracy")
+
+
+def print_presets(descriptions: dict[str, str]) -> None:
+    table = Table(title="presets")
+    for heading in ("name", "what it is"):
+        table.add_column(heading, overflow="fold")
+    for name, description in descriptions.items():
+        table.add_row(name, description)
+    console.print(table)
+
+
+def print_outcome(outcome: str) -> None:
+    report = Pipeline().path("report", "report") / "index.html"
+    print_line(f"{outcome} Open {report} for the report; `codline ui` shows MLflow and Prefect.")
+
+
+def print_line(text: str) -> None:
+    """Print without wrapping: a path or command that is wrapped cannot be copied."""
+    console.print(text, soft_wrap=True)

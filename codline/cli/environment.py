@@ -1,10 +1,10 @@
-"""The environment of everything that we start: no telemetry, this interpreter first on the path, the project's own Prefect home."""
+"""Environment variables of the codline command and of every process that it starts."""
 
 import os
 import sys
 from pathlib import Path
 
-QUIET = {
+NO_TELEMETRY = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -13,11 +13,20 @@ QUIET = {
 }
 
 
-def prepare() -> None:
-    """Call before prefect is imported: it reads its settings then."""
-    for name, value in QUIET.items():
+def set_environment() -> None:
+    """Turn telemetry off and put this interpreter first on the path. Call it before Prefect is imported."""
+    for name, value in NO_TELEMETRY.items():
         os.environ.setdefault(name, value)
-    here = str(Path(sys.executable).parent)
-    if not os.environ.get("PATH", "").startswith(here):
-        os.environ["PATH"] = f"{here}{os.pathsep}{os.environ.get('PATH', '')}"  # dvc.yaml says `python`: this one
+    binaries = str(Path(sys.executable).parent)
+    if not os.environ.get("PATH", "").startswith(binaries):
+        # The commands in dvc.yaml start with `python`, which has to be this one.
+        os.environ["PATH"] = f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # importing torch without cached bytecode takes four times as long
+
+
+def silence_stages() -> None:
+    """Keep the console for the command's own display; Prefect's server still gets every log line.
+
+    Call it before Prefect is imported.
+    """
+    os.environ |= {"CODLINE_QUIET": "1", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}

@@ -1,9 +1,9 @@
-"""Lists a family of plug-ins: python -m codline.families strategies"""
+"""Lists a family of plug-ins with their parameters: python -m codline.cli.plugins strategies"""
 
 import importlib
 import inspect
 import sys
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import BaseModel
 from rich.console import Console
@@ -20,7 +20,7 @@ UNIONS = {
 
 
 def members(family: str) -> list[type[BaseModel]]:
-    """The classes of a family's union; a family of one is its class."""
+    """The classes of a family's union; a union of one class is that class itself."""
     union = getattr(importlib.import_module(f"codline.{family}"), UNIONS[family])
     if isinstance(union, type):
         return [union]
@@ -28,24 +28,21 @@ def members(family: str) -> list[type[BaseModel]]:
     return list(get_args(inner)) or [inner]
 
 
-def listed(family: str) -> Table:
-    rows = Table(title=family)
+def plugins_table(family: str) -> Table:
+    table = Table(title=family)
     for heading in ("name", "parameters and their defaults", "what it is"):
-        rows.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold")
     for member in members(family):
-        fields: dict[str, Any] = {
-            key: "required" if field.is_required() else field.default
-            for key, field in member.model_fields.items()
-            if key != "name"
-        }
-        module = inspect.getmodule(member)
-        rows.add_row(
-            member.model_fields["name"].default,
-            ", ".join(f"{k}: {v}" for k, v in fields.items()),
-            (module.__doc__ or "").strip() if module else "",
-        )
-    return rows
+        parameters = [
+            f"{name}: {'required' if field.is_required() else field.default}"
+            for name, field in member.model_fields.items()
+            if name != "name"
+        ]
+        documentation = inspect.getdoc(inspect.getmodule(member)) or ""
+        first_paragraph = " ".join(documentation.partition("\n\n")[0].split())
+        table.add_row(member.model_fields["name"].default, ", ".join(parameters), first_paragraph)
+    return table
 
 
 if __name__ == "__main__":
-    Console().print(listed(sys.argv[1]))
+    Console().print(plugins_table(sys.argv[1]))

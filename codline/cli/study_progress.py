@@ -1,4 +1,4 @@
-"""What a person sees in the terminal of a study: arms against labels, and what its points are doing."""
+"""Terminal output of a study: a table of arms against numbers of labels, and the progress of its points."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,111 +12,109 @@ from rich.text import Text
 from codline.cli.display import console
 from codline.core.errors import DataError
 from codline.core.files import read_json
+from codline.orchestration import study_plan
+from codline.orchestration.learning_curve import evaluated_metrics
+from codline.orchestration.study_plan import StudyPlan
 from codline.runtime.pipeline import Pipeline
-from flows import study as studies
-from flows.study import Plan
 
-CELL = 16  # characters of a column: "+84.12 ± 1.33", and its borders
+COLUMN_WIDTH = 16  # characters of "+84.12 ± 1.33" with its borders
 
 
-def final(plan: Plan) -> None:
-    if noted(plan, "results.json"):
-        console.print(results(plan))
+def print_results(plan: StudyPlan) -> None:
+    if (plan.folder / "results.json").exists():
+        console.print(results_table(plan))
 
 
-def results(plan: Plan) -> Table:
-    found = noted(plan, "results.json") or {"arms": []}
-    counts = fitting(
-        sorted({row["labels"] for arm in found["arms"] for row in arm["curve"]}),
-        max((len(arm["arm"]) for arm in found["arms"]), default=0),
+def results_table(plan: StudyPlan) -> Table:
+    arms = (read_if_exists(plan, "results.json") or {"arms": []})["arms"]
+    counts = select_label_counts(
+        sorted({row["labels"] for arm in arms for row in arm["curve"]}),
+        longest_arm=max((len(arm["arm"]) for arm in arms), default=0),
     )
-    table = Table(
-        title=plan.study.title,
-        caption=f"Accuracy in %: mean ± 95% t-interval over n seeds. Δ: paired by seed, to {plan.study.compared}.",
-    )
+    reference = plan.study.reference_arm
+    caption = f"Accuracy in %: mean ± 95% t-interval over n seeds. Δ: difference from {reference}, paired by seed."
+    table = Table(title=plan.study.title, caption=caption)
     table.add_column("arm")
     for heading in ("n", *(f"{count:,} labels" for count in counts), "area", "Δ area", "Δ last", "n of Δ"):
         table.add_column(heading, justify="right")
-    for arm in found["arms"]:
-        at = {row["labels"]: row for row in arm["curve"]}
-        change = arm["difference"] or {}
-        cells = [shown(at.get(count), arm["n"]) for count in counts]
-        gaps = [
-            shown(change.get("area"), sign="+"),
-            shown(change.get("final"), sign="+"),
-            str(change["area"]["n"]) if change else "",
-        ]
-        table.add_row(arm["arm"], str(arm["n"]), *cells, shown(arm["area"]), *gaps)
+    for arm in arms:
+        by_count = {row["labels"]: row for row in arm["curve"]}
+        difference = arm["difference"] or {}
+        table.add_row(
+            arm["arm"],
+            str(arm["n"]),
+            *(format_estimate(by_count.get(count), arm["n"]) for count in counts),
+            format_estimate(arm["area"]),
+            format_estimate(difference.get("area"), sign="+"),
+            format_estimate(difference.get("final"), sign="+"),
+            str(difference["area"]["n"]) if difference else "",
+        )
     return table
 
 
-def fitting(counts: list[int], longest: int) -> list[int]:
-    """As many numbers of labels as the terminal has room for, evenly spread, the last among them; results.csv has all."""
-    room = max(1, (console.width - longest - 3 - 6 - 4 * CELL) // CELL)
+def select_label_counts(counts: list[int], longest_arm: int) -> list[int]:
+    """As many columns as the terminal has room for, evenly spread and with the last; results.csv has all of them."""
+    room = max(1, (console.width - longest_arm - 3 - 6 - 4 * COLUMN_WIDTH) // COLUMN_WIDTH)
     if len(counts) <= room:
         return counts
-    return (
-        [counts[-1 - (len(counts) - 1) * i // max(1, room - 1)] for i in reversed(range(room))]
-        if room > 1
-        else counts[-1:]
-    )
+    if room == 1:
+        return counts[-1:]
+    return [counts[-1 - (len(counts) - 1) * i // (room - 1)] for i in reversed(range(room))]
 
 
-def shown(value: dict[str, Any] | None, n: int | None = None, sign: str = "") -> str:
-    """An estimate in per cent; its n where it is not that of its row."""
+def format_estimate(value: dict[str, Any] | None, n: int | None = None, sign: str = "") -> str:
+    """An estimate in per cent, with its number of seeds if that is not the row's `n`."""
     if value is None:
         return ""
-    half = "" if value["half"] is None else f" ± {100 * value['half']:.2f}"
-    return f"{100 * value['mean']:{sign}.2f}{half}" + (f" (n={value['n']})" if n not in (None, value["n"]) else "")
+    half_width = "" if value["half"] is None else f" ± {100 * value['half']:.2f}"
+    seeds = f" (n={value['n']})" if n not in (None, value["n"]) else ""
+    return f"{100 * value['mean']:{sign}.2f}{half_width}{seeds}"
 
 
-def noted(plan: Plan, name: str) -> dict[str, Any] | None:
+def read_if_exists(plan: StudyPlan, name: str) -> dict[str, Any] | None:
     path = plan.folder / name
-    found: dict[str, Any] | None = read_json(path) if path.exists() else None
-    return found
+    content: dict[str, Any] | None = read_json(path) if path.exists() else None
+    return content
 
 
-def progress(plan: Plan) -> Text:
-    states = noted(plan, "states.json") or {}
+def points_text(plan: StudyPlan) -> Text:
+    """How many points are done, which have failed, and what the running ones are doing."""
+    states = read_if_exists(plan, "states.json") or {}
     done = sum(state == "done" for state in states.values())
-    lines = [
-        f"{done} of {len(plan.points)} points done"
-        + "".join(f", {point.title} failed" for point in plan.points if states.get(point.name) == "failed")
-    ]
-    lines += [
-        f"  {point.title}: {doing(plan, point.name)}" for point in plan.points if states.get(point.name) == "running"
-    ]
+    failed = [f", {point.title} failed" for point in plan.points if states.get(point.name) == "failed"]
+    running = [point for point in plan.points if states.get(point.name) == "running"]
+    lines = [f"{done} of {len(plan.points)} points done{''.join(failed)}"]
+    lines += [f"  {point.title}: {point_progress(plan, point.name)}" for point in running]
     return Text("\n".join(lines))
 
 
-def doing(plan: Plan, name: str) -> str:
-    """The last cycle that a running point has evaluated, and the stage that says something of itself."""
-    tree = plan.folder / name
+def point_progress(plan: StudyPlan, name: str) -> str:
+    """The number of evaluated cycles of a running point, and the stage that reports progress."""
+    worktree = plan.folder / name
     with contextlib.suppress(DataError):
-        pipeline = Pipeline(tree)
-        evaluated = [cycle for cycle in pipeline.cycles if pipeline.path("evaluate", "metrics", cycle).exists()]
-        notes = sorted((tree / ".codline/progress").glob("*.json"))
+        pipeline = Pipeline(worktree)
+        notes = sorted((worktree / ".codline/progress").glob("*.json"))
         stage = f", {notes[0].stem}" if notes else ""
-        return f"{len(evaluated)} of {len(pipeline.cycles)} cycles{stage}"
+        return f"{len(evaluated_metrics(pipeline))} of {len(pipeline.cycles)} cycles{stage}"
     return "starting"
 
 
-class Board:
-    """Drawn anew at every look."""
+class StudyDisplay:
+    """Rendered anew from the study's files at every refresh."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StudyPlan) -> None:
         self.plan = plan
 
     def __rich__(self) -> Group:
-        return Group(results(self.plan), progress(self.plan))
+        return Group(results_table(self.plan), points_text(self.plan))
 
 
 @contextlib.contextmanager
-def live(plan: Plan) -> Iterator[None]:
-    """The table and the running points, redrawn; where nothing can be redrawn, a line for each point."""
+def live_display(plan: StudyPlan) -> Iterator[None]:
+    """Show results and running points while the study runs; one line per change if the output is not a terminal."""
     if not console.is_terminal:
-        studies.listeners.append(lambda point, state: console.print(f"  {point.title}: {state}"))
+        study_plan.listeners.append(lambda point, state: console.print(f"  {point.title}: {state}"))
         yield
         return
-    with Live(Board(plan), console=console, refresh_per_second=1, transient=True):
+    with Live(StudyDisplay(plan), console=console, refresh_per_second=1, transient=True):
         yield

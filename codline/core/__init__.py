@@ -1,0 +1,1 @@
+"""Errors, atomic files, locks and typed parameters: everything that decides no byte of a result."""

@@ -1,53 +1,55 @@
-"""What can go wrong for a user: one sentence each, and an exit code that scripts can use."""
+"""Errors shown to users as one sentence, each with its own exit code for scripts."""
 
 
 class CodlineError(Exception):
+    """Base class; on its own, an unexpected error or out of memory."""
+
     exit_code = 1
 
 
 class UserError(CodlineError):
-    """A parameter or an argument is wrong."""
+    """A parameter or argument is wrong."""
 
     exit_code = 2
 
 
 class DataError(CodlineError):
-    """A file is missing, broken, or not what it should be."""
+    """A file is missing, corrupt, or has unexpected content."""
 
     exit_code = 3
 
 
 class TrainingError(CodlineError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
     exit_code = 4
 
 
 class StorageError(CodlineError):
-    """The disk refused a write."""
+    """A file could not be written, for example because the disk is full."""
 
     exit_code = 5
 
 
 class BusyError(CodlineError):
-    """A lock or a port is held by somebody else."""
+    """Another process holds a lock or a port."""
 
     exit_code = 6
 
 
 class InfrastructureError(CodlineError):
-    """A stage was killed or timed out: worth another try."""
+    """A stage was killed or timed out; a retry may succeed."""
 
     exit_code = 7
 
 
-AGAIN = "stopped; run it again to go on from here"
-
-
-class Stopped(CodlineError):  # noqa: N818 (nothing went wrong)
-    """Ctrl-C."""
+class Stopped(CodlineError):  # noqa: N818 (an interruption, not an error)
+    """Interrupted by Ctrl-C."""
 
     exit_code = 130
+
+    def __init__(self, sentence: str = "stopped; run it again to go on from here") -> None:
+        super().__init__(sentence)
 
 
 BY_EXIT_CODE = {kind.exit_code: kind for kind in CodlineError.__subclasses__()}

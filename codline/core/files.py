@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic file writes: an output exists completely or not at all, also after a kill or on a full disk."""
 
 import errno
 import hashlib
@@ -12,15 +12,16 @@ from typing import Any
 
 from codline.core.errors import DataError, StorageError
 
-DISK_REFUSALS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+DISK_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
 
 @contextmanager
-def whole(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary neighbour of `path` that takes its name only once it is complete and on disk.
+def atomic_write(path: Path, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path in the same directory, which replaces `path` on success and is deleted on failure.
 
-    The temporary name is fixed, so that what a kill leaves behind is overwritten by the next try. What is not durable may be lost with the machine's power,
-    but not with a process: waiting for a disk can take as long as a batch.
+    The temporary name is fixed, so that the next attempt overwrites what a kill left behind.
+    `durable` calls fsync first, which can take as long as a training batch; without it, a power failure may lose
+    the file.
     """
     part = path.with_name(f".{path.name}.part")
     try:
@@ -30,23 +31,18 @@ def whole(path: Path, durable: bool = True) -> Iterator[Path]:
             with part.open("rb+") as file:
                 os.fsync(file.fileno())
         part.replace(path)
-    except OSError as error:
+    except BaseException as error:
         part.unlink(missing_ok=True)
-        if error.errno in DISK_REFUSALS:
-            why = os.strerror(error.errno)
-            raise StorageError(
-                f"{path}: cannot be written: {why}; free some space and run again, nothing was left half-written"
-            ) from error
-        raise
-    except BaseException:
-        part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in DISK_WRITE_ERRORS:
+            reason = f"{path}: cannot be written: {os.strerror(error.errno)}"
+            raise StorageError(f"{reason}; free some space and run again, nothing was left half-written") from error
         raise
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary neighbour of `folder` that takes its name, and its place, only once it is complete."""
-    part, old = (folder.with_name(f".{folder.name}{end}") for end in (".part", ".old.part"))
+def atomic_directory(directory: Path) -> Iterator[Path]:
+    """Yield a temporary directory, which replaces `directory` on success and is deleted on failure."""
+    part, old = (directory.with_name(f".{directory.name}{end}") for end in (".part", ".old.part"))
     for leftover in (part, old):
         shutil.rmtree(leftover, ignore_errors=True)
     part.mkdir(parents=True)
@@ -55,14 +51,14 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    if folder.exists():
-        folder.replace(old)
-    part.replace(folder)
+    if directory.exists():
+        directory.replace(old)
+    part.replace(directory)
     shutil.rmtree(old, ignore_errors=True)
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
-    with whole(path, durable) as part:
+    with atomic_write(path, durable) as part:
         part.write_text(text, encoding="utf-8")
 
 
@@ -79,6 +75,6 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path}: not valid JSON ({error})") from error
 
 
-def digest(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,11 +1,11 @@
-"""The one number that says how good a model is, by its name."""
+"""The metric by which models are compared."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
-def headline(metrics: Mapping[str, Any]) -> tuple[str, float]:
-    """Mean intersection over union where there is one, that is of segmentation, else accuracy."""
+def primary_metric(metrics: Mapping[str, Any]) -> tuple[str, float]:
+    """Name and value of the primary metric: mean IoU for segmentation, accuracy for classification."""
     if metrics.get("mean_iou") is not None:
         return "mean IoU", float(metrics["mean_iou"])
     return "accuracy", float(metrics["accuracy"])

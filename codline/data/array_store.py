@@ -1,6 +1,5 @@
-"""Rows by id in a file: opening reads the ids, taking copies just the rows asked for. Arrow files are mapped into memory."""
+"""Random access by id to rows of a file: opening reads the ids only, `take` copies only the requested rows."""
 
-import math
 import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,183 +12,172 @@ import pyarrow.parquet as pq
 from codline.core.errors import DataError
 from codline.data import tables
 
-HELD = (
-    8 * 2**20
-)  # bytes of a file that may be in memory before they are given back; touched again, they come from the system's cache
+# Pages of a memory-mapped file count as this process's memory until they are released. They stay in the system's
+# page cache, so that releasing them often costs little.
+MAX_RESIDENT_BYTES = 8 * 2**20
 
 
-class Runs:
-    """Ascending ids, as runs of consecutive ones: those of a pool numbered from 0 take a few bytes, however many there are."""
+class AscendingIds:
+    """Ascending ids of a chunked file, stored as runs of consecutive ids: ids 0 to N-1 are one run, whatever N is.
 
-    def __init__(self, parts: Iterable[np.ndarray]) -> None:
-        firsts, rows, self.starts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
+    Run i begins with id `run_ids[i]` in row `run_rows[i]`; chunk j begins in row `chunk_starts[j]`.
+    """
+
+    def __init__(self, chunks: Iterable[np.ndarray]) -> None:
+        run_ids, run_rows, self.chunk_starts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
         last = np.empty(0, np.int64)
-        for part in parts:
-            steps = np.diff(part, prepend=last if len(last) else part[:1] - 2)
+        for ids in chunks:
+            steps = np.diff(ids, prepend=last if len(last) else ids[:1] - 2)
             if (steps < 1).any():
-                raise ValueError(f"expected ascending ids, found {part[steps < 1][0]} behind one that is not smaller")
-            begun = np.flatnonzero(steps != 1)
-            firsts.append(part[begun])
-            rows.append(self.starts[-1] + begun)
-            self.starts.append(self.starts[-1] + len(part))
-            last = part[-1:].copy() if len(part) else last
-        self.firsts, self.rows, self.count = np.concatenate(firsts), np.concatenate(rows), self.starts[-1]
-        self.ends = np.append(self.rows[1:], self.count)
+                raise ValueError(f"expected ascending ids, found {ids[steps < 1][0]} behind one that is not smaller")
+            run_starts = np.flatnonzero(steps != 1)
+            run_ids.append(ids[run_starts])
+            run_rows.append(self.chunk_starts[-1] + run_starts)
+            self.chunk_starts.append(self.chunk_starts[-1] + len(ids))
+            last = ids[-1:].copy() if len(ids) else last
+        self.count = self.chunk_starts[-1]
+        self.run_ids, self.run_rows = np.concatenate(run_ids), np.concatenate(run_rows)
+        self.run_ends = np.append(self.run_rows[1:], self.count)
 
-    def all(self) -> np.ndarray:
-        return np.arange(self.count) + np.repeat(self.firsts - self.rows, self.ends - self.rows)
+    def to_array(self) -> np.ndarray:
+        return np.arange(self.count) + np.repeat(self.run_ids - self.run_rows, self.run_ends - self.run_rows)
 
-    def found(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of each id, the row that it would be in, and whether it is there."""
+    def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(rows, found): the row of each id; where `found` is false, the id does not exist and its row is arbitrary."""
         if not self.count:
             return np.zeros(len(ids), np.int64), np.zeros(len(ids), bool)
-        run = np.maximum(np.searchsorted(self.firsts, ids, side="right") - 1, 0)
-        rows = ids - self.firsts[run] + self.rows[run]
-        return rows, (rows >= self.rows[run]) & (rows < self.ends[run])
+        run = np.maximum(np.searchsorted(self.run_ids, ids, side="right") - 1, 0)
+        rows = ids - self.run_ids[run] + self.run_rows[run]
+        return rows, (rows >= self.run_rows[run]) & (rows < self.run_ends[run])
 
 
-class Index:
-    """Which row of which stretch of a file has which id; ids ascend."""
+class IdIndex:
+    """Maps ids to chunks of a file and rows of those chunks."""
 
-    def __init__(self, path: Path, ids_by_stretch: Iterable[np.ndarray]) -> None:
+    def __init__(self, path: Path, chunks: Iterable[np.ndarray]) -> None:
         self.path = path
-        self.runs = Runs(ids_by_stretch)
-        self.starts = np.array(self.runs.starts)
+        self.index = AscendingIds(chunks)
+        self.chunk_starts = np.array(self.index.chunk_starts)
 
     def __len__(self) -> int:
-        return self.runs.count
+        return self.index.count
 
     @property
     def ids(self) -> np.ndarray:
-        """All of them: eight bytes each."""
-        return self.runs.all()
+        """All ids; a new array of eight bytes per id."""
+        return self.index.to_array()
 
-    def has(self, ids: np.ndarray) -> np.ndarray:
-        """Which of the ids are there."""
-        return self.runs.found(ids)[1]
+    def contains(self, ids: np.ndarray) -> np.ndarray:
+        return self.index.find(ids)[1]
 
-    def located(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of each id, which stretch it is in, and which row of that."""
-        rows, there = self.runs.found(ids)
-        if not there.all():
-            raise DataError(f"{self.path}: has no row with id {int(ids[~there][0])}")
-        stretch = np.searchsorted(self.starts, rows, side="right") - 1
-        return stretch, rows - self.starts[stretch]
+    def locate(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(chunks, rows): the chunk of each id, and its row in that chunk."""
+        rows, found = self.index.find(ids)
+        if not found.all():
+            raise DataError(f"{self.path}: has no row with id {int(ids[~found][0])}")
+        chunks = np.searchsorted(self.chunk_starts, rows, side="right") - 1
+        return chunks, rows - self.chunk_starts[chunks]
 
 
-class Arrays(Index):
-    """One array of one shape per id."""
+class ArrayStore(IdIndex):
+    """One array of the same shape per id."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def chunk(self, number: int) -> np.ndarray:
-        """Those of a stretch."""
+        """The arrays of one chunk."""
         raise NotImplementedError
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The arrays of these ids, in their order, as one new array."""
-        stretch_of, rows = self.located(ids)
+        chunks, rows = self.locate(ids)
         taken = np.empty((len(rows), *self.shape), self.dtype)
-        for stretch in np.unique(stretch_of).tolist():
-            here = stretch_of == stretch
-            taken[here] = self.chunk(stretch)[rows[here]]
-        self.touched(taken.nbytes)
+        for number in np.unique(chunks).tolist():
+            selected = chunks == number
+            taken[selected] = self.chunk(number)[rows[selected]]
         return taken
 
-    def touched(self, size: int) -> None:
-        """So many bytes of rows were taken."""
 
-
-class Batches(Index):
-    """The record batches of an Arrow file."""
+class MappedBatches(IdIndex):
+    """The record batches of a memory-mapped Arrow file, as chunks."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.held = 0
-        self.reader, self.view = tables.mapped(path)
-        with tables.opened(path):
-            tables.check(self.reader.schema, schema, path)
-            super().__init__(path, self.ids_by_batch())
+        self.resident_bytes = 0
+        self.reader, self.file_map = tables.map_arrow_file(path)
+        with tables.translate_read_errors(path):
+            tables.check_schema(self.reader.schema, schema, path)
+            super().__init__(path, self.read_ids())
 
-    def ids_by_batch(self) -> Iterator[np.ndarray]:
-        ids_alone = pa.ipc.open_file(pa.py_buffer(self.view), options=pa.ipc.IpcReadOptions(included_fields=[0]))
-        count = ids_alone.num_record_batches
-        for number in range(count):
-            yield sound(ids_alone.get_batch(number))["id"].to_numpy()
-            self.passed(len(self.view) // count)  # the system brings in what is near, too
+    def read_ids(self) -> Iterator[np.ndarray]:
+        ids_only = pa.ipc.IpcReadOptions(included_fields=[0])
+        reader = pa.ipc.open_file(pa.py_buffer(self.file_map), options=ids_only)
+        for number in range(reader.num_record_batches):
+            yield validate_batch(reader.get_batch(number))["id"].to_numpy()
+            # The operating system also reads ahead, up to everything between one batch's ids and the next's.
+            self.count_read_bytes(len(self.file_map) // reader.num_record_batches)
 
-    def read(self, number: int) -> pa.RecordBatch:
-        with tables.opened(self.path):
-            return sound(self.reader.get_batch(number))
+    def read_batch(self, number: int) -> pa.RecordBatch:
+        with tables.translate_read_errors(self.path):
+            return validate_batch(self.reader.get_batch(number))
 
-    def passed(self, size: int) -> None:
-        """So many bytes more may be in memory, which are given back once they are many: the file has them."""
-        self.held += size
-        if self.held > HELD and hasattr(self.view, "madvise"):
-            self.view.madvise(mmap.MADV_DONTNEED)
-            self.held = 0
+    def count_read_bytes(self, size: int) -> None:
+        """Count what was read through the memory map, and release its pages once they are many."""
+        self.resident_bytes += size
+        if self.resident_bytes > MAX_RESIDENT_BYTES and hasattr(self.file_map, "madvise"):
+            self.file_map.madvise(mmap.MADV_DONTNEED)
+            self.resident_bytes = 0
 
 
-class Views(Arrays, Batches):
-    """Arrays that lie in an Arrow file as they are."""
+class MappedArrays(ArrayStore, MappedBatches):
+    """Arrays stored uncompressed in an Arrow file; a chunk is a view of the memory map."""
 
     def __init__(self, path: Path, column: str, shape: tuple[int, ...], schema: pa.Schema) -> None:
         super().__init__(path, schema)
         self.column, self.shape = column, shape
         self.dtype = np.dtype(schema.field(column).type.value_type.to_pandas_dtype())
-        self.places = np.full(len(self.starts) - 1, -1)  # in the file, of the batches that were seen
 
     def chunk(self, number: int) -> np.ndarray:
-        """Of a batch seen before, its place is kept and nothing else.
+        # Not cached: small objects that stay alive between large tensors fragment the heap, by more than 100 MB at a
+        # million images. Reading a batch again takes 4 microseconds.
+        values: np.ndarray = self.read_batch(number)[self.column].values.to_numpy(zero_copy_only=True)
+        return values.reshape(-1, *self.shape)
 
-        Small objects that stay come to lie between large tensors that come and go, and the holes around them would grow with the pool: 100 MB and more
-        at a million images.
-        """
-        if self.places[number] < 0:
-            values = self.read(number)[self.column].values.to_numpy(zero_copy_only=True)
-            self.places[number] = address(values) - address(np.frombuffer(self.view, np.uint8))
-        shape = (int(self.starts[number + 1] - self.starts[number]), *self.shape)
-        return np.frombuffer(self.view, self.dtype, math.prod(shape), int(self.places[number])).reshape(shape)
-
-    def touched(self, size: int) -> None:
-        self.passed(size)
+    def take(self, ids: np.ndarray) -> np.ndarray:
+        taken = super().take(ids)
+        self.count_read_bytes(taken.nbytes)
+        return taken
 
 
-class Portion:
-    """Arrays to be written together, until there are enough, in memory that every portion uses again: to ask for it anew takes as long as to fill it."""
+class ChunkWriter:
+    """Collects arrays and writes them in chunks of `rows`. Its buffers are reused: allocating is as slow as filling."""
 
     def __init__(
         self, writer: pa.RecordBatchFileWriter | pq.ParquetWriter, schema: pa.Schema, shape: tuple[int, ...], rows: int
     ) -> None:
         self.writer, self.schema, self.count = writer, schema, 0
-        self.kind = schema.field(1).type
-        self.ids, self.arrays = (
-            np.empty(rows, np.int64),
-            np.empty((rows, *shape), self.kind.value_type.to_pandas_dtype()),
-        )
+        self.array_type = schema.field(1).type
+        self.ids = np.empty(rows, np.int64)
+        self.arrays = np.empty((rows, *shape), self.array_type.value_type.to_pandas_dtype())
 
     def add(self, ids: np.ndarray, arrays: np.ndarray) -> None:
         while len(ids):
-            room = slice(self.count, min(self.count + len(ids), len(self.ids)))
-            fitting = room.stop - room.start
-            self.ids[room], self.arrays[room], self.count = ids[:fitting], arrays[:fitting], room.stop
-            ids, arrays = ids[fitting:], arrays[fitting:]
+            free = slice(self.count, min(self.count + len(ids), len(self.ids)))
+            added = free.stop - free.start
+            self.ids[free], self.arrays[free], self.count = ids[:added], arrays[:added], free.stop
+            ids, arrays = ids[added:], arrays[added:]
             if self.count == len(self.ids):
                 self.flush()
 
     def flush(self) -> None:
         if self.count:
-            column = pa.FixedSizeListArray.from_arrays(pa.array(self.arrays[: self.count].reshape(-1)), type=self.kind)
-            self.writer.write_batch(pa.record_batch([pa.array(self.ids[: self.count]), column], schema=self.schema))
+            ids, values = pa.array(self.ids[: self.count]), pa.array(self.arrays[: self.count].reshape(-1))
+            arrays = pa.FixedSizeListArray.from_arrays(values, type=self.array_type)
+            self.writer.write_batch(pa.record_batch([ids, arrays], schema=self.schema))
         self.count = 0
 
 
-def address(array: np.ndarray) -> int:
-    found: int = array.__array_interface__["data"][0]
-    return found
-
-
-def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A corrupt length would have us read past the end of the file, which kills the process."""
+def validate_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Check the lengths in a batch: following a corrupt one past the end of the memory map would kill the process."""
     batch.validate(full=True)
     return batch

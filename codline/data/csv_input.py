@@ -1,4 +1,4 @@
-"""Tables that people write: csv files, with a mark at the beginning, blanks around cells and rows cut short."""
+"""CSV files written by people: tolerates a byte-order mark, blanks around cells and rows that end early."""
 
 import csv
 from collections.abc import Iterator
@@ -7,24 +7,21 @@ from pathlib import Path
 from codline.core.errors import DataError
 
 
-def read(path: Path, *wanted: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a csv that has at least these columns, each with its line; rows without the first of them are left out."""
+def read_csv_rows(path: Path, *required: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line number, {column: cell}); rows whose first required column is empty are skipped."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
             columns = [name.strip().lower() for name in next(rows, [])]
-            if not set(wanted) <= set(columns):
-                found = ", ".join(columns) or "of an empty file"
-                raise DataError(
-                    f"{path}: found the columns {found}, expected {' and '.join(wanted)}, with a comma between them"
-                )
+            if not set(required) <= set(columns):
+                found = f"found the columns {', '.join(columns) or 'of an empty file'}"
+                raise DataError(f"{path}: {found}, expected {' and '.join(required)}, with a comma between them")
             for row in rows:
                 cells = dict.fromkeys(columns, "") | dict(zip(columns, (cell.strip() for cell in row), strict=False))
-                if cells[wanted[0]]:
+                if cells[required[0]]:
                     yield rows.line_num, cells
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}); save it as CSV UTF-8") from error
     except (csv.Error, OSError) as error:
-        raise DataError(
-            f"{path}: cannot be read ({error.strerror if isinstance(error, OSError) else error})"
-        ) from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DataError(f"{path}: cannot be read ({reason})") from error

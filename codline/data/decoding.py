@@ -1,13 +1,11 @@
-"""Picture files to pixels: upright, without transparency, in grey or colour, cut to one size; several at a time."""
+"""Decodes image files to uint8 arrays: upright, opaque, in gray or RGB, and resized to one shape."""
 
 import io
 import os
-import struct
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TypeVar
 
@@ -18,183 +16,124 @@ from codline.core.errors import DataError
 
 Shape = tuple[int, int, int]  # channels, height, width
 THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-COARSE = 2  # a photograph is decoded at no less than so many times the size wanted: a quarter of the time, and no difference to see
-GREY = {"1", "L", "La", "LA", "I", "F"}
-FREQUENT = ("JPEG", "PNG")  # tried first: to ask all others takes longer than to decode a small image
-PNG = b"\x89PNG\r\n\x1a\n"  # how its files begin
-CHUNK, HEADER = struct.Struct(">I4s"), struct.Struct(">IIBBBBB")  # length and name of a chunk; what the first one says
-MODES = {(8, 0, 0, 0, 0): "L", (8, 2, 0, 0, 0): "RGB"}  # by depth, colour, compression, filter and interlacing
-SILENT = {
-    b"bKGD",
-    b"cHRM",
-    b"gAMA",
-    b"pHYs",
-    b"sBIT",
-    b"sRGB",
-    b"tIME",
-}  # chunks that change nothing of what Pillow reads
-BRIEF = 2**16  # pixels of an image where Pillow takes longer to look around in the file than to decode it
-NOTES = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # where these may say which side is up
-NOT_READ = {
+MIN_DRAFT_SCALE = 2  # JPEGs are decoded at twice the target size or more: a quarter of the time, no visible difference
+GRAY_MODES = {"1", "L", "La", "LA", "I", "F"}
+FREQUENT_FORMATS = ("JPEG", "PNG")  # tried first: trying all formats takes longer than decoding a small image
+UNSAFE_FORMATS = {
     "BUFR",
     "EPS",
     "GRIB",
     "HDF5",
     "MPEG",
     "WMF",
-}  # Pillow knows them by name only, or would run another program
+}  # not decoded by Pillow itself, or by starting a program
+ORIENTATION_KEYS = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # of `info`, in JPEG and PNG files
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-def decoded(data: bytes, shape: Shape) -> np.ndarray:
-    """uint8 of this shape, to be read, not written: as large as covers it, then cut to it around the centre."""
+def decode_image(data: bytes, shape: Shape) -> np.ndarray:
+    """Read-only uint8 array of `shape`. An image of another size is scaled to cover it and cropped at the center."""
     channels, height, width = shape
-    with readable():
-        image, mode = unadorned(data) or drafted(data, COARSE * max(height, width)), "L" if channels == 1 else "RGB"
-        plain = image if image.mode == mode else image.convert(mode)
-        fitting = (
-            plain if plain.size == (width, height) else ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
-        )
-        pixels = np.frombuffer(fitting.tobytes(), np.uint8)  # what asarray does, and asks around less
-    return pixels.reshape(height, width, channels).transpose(2, 0, 1)
+    with translate_pillow_errors(), open_image(data) as file:
+        file.draft(None, (MIN_DRAFT_SCALE * max(height, width),) * 2)
+        image, mode = remove_transparency(rotate_upright(file)), "L" if channels == 1 else "RGB"
+        if image.mode != mode:
+            image = image.convert(mode)
+        if image.size != (width, height):
+            image = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
+        return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
 
 
-def drafted(data: bytes, side: int) -> Image.Image:
-    with opened(data) as file:
-        file.draft(None, (side, side))
-        return opaque(upright(file))
+def inspect_image(data: bytes) -> Shape:
+    """Channels (1 or 3), height and width. Decodes at low resolution, to detect truncated files."""
+    with translate_pillow_errors(), open_image(data) as file:
+        width, height = file.size
+        channels = 1 if file.mode in GRAY_MODES or file.mode.startswith("I;16") else 3
+        file.draft(None, (256, 256))
+        draft_size = file.size
+        is_rotated = rotate_upright(file).size == draft_size[::-1] and draft_size[0] != draft_size[1]
+        return (channels, width, height) if is_rotated else (channels, height, width)
 
 
-def unadorned(data: bytes) -> Image.Image | None:
-    """A small PNG file with pixels and nothing else, in less than half of the time that Pillow takes for any file; None for all others, sound or not."""
-    if not data.startswith(PNG):
-        return None
-    with suppress(
-        struct.error, StopIteration, ValueError
-    ):  # it breaks off, or does not hold what it says: Pillow has words for that
-        behind = chunks(data)
-        first, content = next(behind)
-        width, height, *coded = HEADER.unpack(content)
-        mode, pixels = MODES.get(tuple(coded)), list[bytes]()
-        if first != b"IHDR" or mode is None or not 0 < width * height <= BRIEF:
-            return None
-        for name, content in behind:
-            if name == b"IEND":
-                return Image.frombytes(mode, (width, height), b"".join(pixels), "zip", mode)
-            if name == b"IDAT":
-                pixels.append(content)
-            elif name not in SILENT:
-                return None
-    return None
+@contextmanager
+def translate_pillow_errors() -> Iterator[None]:
+    """Raise DataError for all exceptions of Pillow's decoders, which are of many types."""
+    try:
+        yield
+    except (DataError, MemoryError):
+        raise
+    except UnidentifiedImageError as error:
+        raise DataError("not an image that can be read (of no known format)") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"not an image that can be read ({reason})") from error
 
 
-def chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Names and contents, as long as their sums are right."""
-    end = len(PNG)
-    while True:
-        start = end + 8
-        length, name = CHUNK.unpack_from(data, end)
-        end = start + length + 4
-        if zlib.crc32(data[start - 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
-            return
-        yield name, data[start : end - 4]
-
-
-def inspected(data: bytes) -> Shape:
-    """Channels (1 or 3), height and width. All of it is decoded, coarsely, so that a file that breaks off is found."""
-    with readable():
-        if (small := unadorned(data)) is not None:
-            return len(small.getbands()), small.height, small.width
-        with opened(data) as file:
-            width, height = file.size
-            channels = 1 if file.mode in GREY or file.mode.startswith("I;16") else 3
-            file.draft(None, (256, 256))
-            coarse = file.size
-            turned = (upright(file).size == coarse[::-1]) and coarse[0] != coarse[1]
-        return channels, *((width, height) if turned else (height, width))
-
-
-class readable:  # noqa: N801 (used as a statement)
-    """Whatever Pillow's readers stumble over is one kind of mistake."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, DataError | MemoryError):
-            raise DataError(f"not an image that can be read ({said(error)})") from error
-
-
-def said(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return "of no known format"
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def opened(data: bytes) -> Image.Image:
+def open_image(data: bytes) -> Image.Image:
     if not data:
         raise DataError("found 0 bytes, expected an image")
-    return Image.open(io.BytesIO(data), formats=("PNG",) if data.startswith(PNG) else formats())
+    return Image.open(io.BytesIO(data), formats=image_formats())
 
 
 @cache
-def formats() -> list[str]:
+def image_formats() -> list[str]:
     Image.init()
-    return [*FREQUENT, *sorted(set(Image.OPEN) - NOT_READ - set(FREQUENT))]
+    return [*FREQUENT_FORMATS, *sorted(set(Image.OPEN) - UNSAFE_FORMATS - set(FREQUENT_FORMATS))]
 
 
 @cache
-def suffixes() -> frozenset[str]:
-    """How the names of picture files end."""
-    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in formats())
+def image_suffixes() -> frozenset[str]:
+    """File name suffixes of the formats that can be decoded."""
+    return frozenset(suffix for suffix, kind in Image.registered_extensions().items() if kind in image_formats())
 
 
-def upright(file: Image.Image) -> Image.Image:
+def rotate_upright(file: Image.Image) -> Image.Image:
     file.load()
-    if file.format in FREQUENT and not NOTES & file.info.keys():
-        return file
-    with suppress(Exception):  # a camera's broken note about itself is no reason to refuse its picture
+    if file.format in FREQUENT_FORMATS and not ORIENTATION_KEYS & file.info.keys():
+        return file  # exif_transpose would do nothing, and take a quarter of a small image's time
+    with suppress(Exception):  # the pixels are usable even if the metadata is broken
         return ImageOps.exif_transpose(file)
     return file
 
 
-def opaque(image: Image.Image) -> Image.Image:
-    """Eight bits a channel, transparency laid on white."""
+def remove_transparency(image: Image.Image) -> Image.Image:
+    """Eight bits per channel, transparent parts blended with white."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return eight_bits(image)
+        return to_eight_bits(image)
     if not image.has_transparency_data:
         return image
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
 
 
-def eight_bits(image: Image.Image) -> Image.Image:
-    """Whole numbers are taken for sixteen bits, floats for shares of one, or for 0 to 255 where they are larger."""
+def to_eight_bits(image: Image.Image) -> Image.Image:
+    """Integers are scaled from 16 bits; floats from [0, 1], or from [0, 255] if any exceeds 1."""
     values = np.asarray(image).astype(np.float64)
     scale = 1 / 256 if image.mode != "F" else 255 if values.max(initial=0) <= 1 else 1
     return Image.fromarray(np.clip(np.nan_to_num(values) * scale, 0, 255).astype(np.uint8))
 
 
-def ahead(
+def bounded_map(
     pool: ThreadPoolExecutor,
     function: Callable[[T], R],
     values: Iterable[T],
     window: int = 4 * THREADS,
-    alone: Callable[[T], bool] = lambda _: False,
+    run_inline: Callable[[T], bool] = lambda _: False,
 ) -> Iterator[R]:
-    """As map, in order, but with at most `window` values drawn and not yet handed out, so that memory stays bounded.
+    """Like `pool.map`, but takes at most `window` values ahead of the consumer, so that memory stays bounded.
 
-    What is better done `alone` waits for no thread.
+    Values for which `run_inline` is true are processed by the calling thread.
     """
-    waiting: deque[Future[R]] = deque()
+    pending: deque[Future[R]] = deque()
     for value in values:
-        if alone(value):
-            while waiting:
-                yield waiting.popleft().result()
+        if run_inline(value):
+            while pending:
+                yield pending.popleft().result()
             yield function(value)
             continue
-        waiting.append(pool.submit(function, value))
-        if len(waiting) >= window:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+        pending.append(pool.submit(function, value))
+        if len(pending) >= window:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()

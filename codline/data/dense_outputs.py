@@ -1,23 +1,26 @@
-"""Outputs with a value per pixel: which of them are kept, and how an image's become one. Works on arrays and tensors alike. Shapes: (N, C) or (N, C, H, W)."""
+"""Dense model outputs (a value per pixel): which pixels are stored, and their reduction to one value per image.
+
+Shapes: (N, C) for classification, (N, C, H, W) for segmentation.
+"""
 
 from typing import Any
 
 import numpy as np
 
-NOTHING = 255  # in a mask: no class, and not counted
-STRIDE = 8  # of the pixels kept, in both directions: neighbours say much the same, and all of them would be 64 times as much to keep
+IGNORE_INDEX = 255  # in a mask: pixels without a class, excluded from losses and metrics
+STRIDE = 8  # of stored pixels, in both directions: neighbours are alike, and all pixels would take 64 times the space
 
 
-def thinned(values: Any) -> Any:
-    """Every eighth pixel of the last two axes."""
+def subsample_pixels(values: Any) -> Any:
+    """Every eighth pixel in both directions of an array or tensor (..., H, W)."""
     return values[..., STRIDE // 2 :: STRIDE, STRIDE // 2 :: STRIDE]
 
 
-def kept(classes: int, size: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the outputs kept of one image of this height and width; without a size, of one that has one label."""
+def stored_output_shape(classes: int, size: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the stored outputs of one image; `size` is its height and width, or empty for classification."""
     return (classes, *(len(range(STRIDE // 2, side, STRIDE)) for side in size))
 
 
-def per_image(values: np.ndarray) -> np.ndarray:
-    """Of values per pixel, their mean: it does not grow with the image."""
+def mean_per_image(values: np.ndarray) -> np.ndarray:
+    """(N,) as is; (N, H, W) averaged over pixels."""
     return values if values.ndim == 1 else values.reshape(len(values), -1).mean(axis=1)

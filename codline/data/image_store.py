@@ -1,4 +1,4 @@
-"""The image store: every image once, in one memory-mapped Arrow file. Small images raw; large ones as the files they were, decoded when they are taken."""
+"""The image store: all images in one memory-mapped Arrow file, small ones as raw pixels, large ones as image files."""
 
 import hashlib
 from collections import OrderedDict
@@ -15,21 +15,21 @@ from PIL import Image
 
 from codline.core.errors import DataError
 from codline.data import tables
-from codline.data.array_store import Batches, Portion, Views
-from codline.data.decoding import THREADS, Shape, ahead, decoded
+from codline.data.array_store import ChunkWriter, MappedArrays, MappedBatches
+from codline.data.decoding import THREADS, Shape, bounded_map, decode_image
 
-BATCH = 4096  # images in a record batch, at most: large enough to be quick, small enough to ingest in bounded memory
-BYTES = 4 * 2**20  # of a record batch, or one image more
-LARGEST = 128  # pixels a side of an image that is stored raw
-CACHE = 2**30  # bytes of decoded images kept by an open store
-HANDFUL, SMALL = 32, 2**16  # images that are worked on together, and the bytes of their files, at most
-TINY = 2**12  # bytes of a file that no thread is asked to decode: threads would wait for each other most of the time
-COUNTED = 2**19  # bytes of pixels whose values are counted together
-HEARD = 256  # images between two notes of progress
+MAX_RAW_SIDE = 128  # pixels: images with a longer side are stored as files
+MAX_BATCH_ROWS = 4096  # images in a record batch: large enough for speed, small enough to write in bounded memory
+BATCH_BYTES = 4 * 2**20  # a record batch ends with the image that reaches this size
+CACHE_BYTES = 2**30  # of decoded images that an open store keeps
+CHUNK_IMAGES, CHUNK_BYTES = 32, 2**16  # limits of a chunk that one thread decodes: images, and bytes of their files
+TINY_FILE_BYTES = 2**12  # smaller files are decoded by the calling thread, since threads would mostly wait for the GIL
+HISTOGRAM_BYTES = 2**19  # of pixels that are counted together
+PROGRESS_IMAGES = 256  # between two progress notes
 
 
-class Files(Protocol):
-    """What a dataset gives instead of an array: codline.datasets.base.Encoded."""
+class ImageFiles(Protocol):
+    """Image files instead of an array; implemented by codline.data.raw_dataset.EncodedImages."""
 
     @property
     def count(self) -> int: ...
@@ -42,216 +42,217 @@ class Files(Protocol):
 
 
 @dataclass(frozen=True)
-class Stored:
-    hashes: (
-        np.ndarray
-    )  # sha256 of every image, in hexadecimal bytes: of its pixels where they are stored raw, else of its file
-    counts: np.ndarray  # of the 256 values, per channel, in the images that count
+class StoredImages:
+    hashes: np.ndarray  # (N,) hexadecimal SHA-256 of each image's stored bytes: raw pixels, or the file
+    pixel_counts: np.ndarray  # (channels, 256) how often each pixel value occurs in the counted images
 
 
-def schema(shape: tuple[int, ...], encoded: bool = False) -> pa.Schema:
+def image_schema(shape: tuple[int, ...], encoded: bool = False) -> pa.Schema:
     kind = pa.binary() if encoded else pa.list_(pa.uint8(), int(np.prod(shape)))
     return tables.with_metadata(pa.schema([tables.ID, pa.field("image", kind, nullable=False)]), {"shape": list(shape)})
 
 
-def write(
+def write_images(
     path: Path,
     ids: np.ndarray,
-    images: np.ndarray | Files,
+    images: np.ndarray | ImageFiles,
     counted: np.ndarray | None = None,
     advance: Callable[[int], None] | None = None,
-) -> Stored:
-    """Store uint8 images of shape (N, channels, height, width), or files, under ascending ids.
+) -> StoredImages:
+    """Store uint8 images of shape (N, channels, height, width), or N image files, under ascending ids.
 
-    In the same pass: what every image's content is called, and how frequent each value is in the rows where `counted` is true.
+    The same pass hashes every image and counts the pixel values of the rows where `counted` is true.
+    `advance(number of images)` is called now and then.
     """
-    shape = shape_of(images)
-    encoded = not isinstance(images, np.ndarray) and max(shape[1:]) > LARGEST
-    layout, hashes, tally = schema(shape, encoded), np.empty(len(ids), "S64"), Tally(shape)
-    done = 0
-    with tables.stream(path, layout) as writer:
-        batch = (
-            FileBatch(writer, layout)
-            if encoded
-            else Portion(writer, layout, shape, min(BATCH, -(-BYTES // int(np.prod(shape)))))
-        )
-        for files, pixels in portions(images):
-            before, done = done, done + len(pixels)
+    shape = image_shape(images)
+    encoded = not isinstance(images, np.ndarray) and max(shape[1:]) > MAX_RAW_SIDE
+    schema, hashes, histogram = image_schema(shape, encoded), np.empty(len(ids), "S64"), PixelHistogram(shape)
+    end = 0
+    with tables.arrow_writer(path, schema) as arrow:
+        rows = min(MAX_BATCH_ROWS, -(-BATCH_BYTES // int(np.prod(shape))))
+        writer = EncodedChunkWriter(arrow, schema) if encoded else ChunkWriter(arrow, schema, shape, rows)
+        for files, pixels in decoded_chunks(images):
+            start, end = end, end + len(pixels)
             cells: Any = files if encoded else pixels
-            hashes[before:done] = [hashlib.sha256(cell).hexdigest() for cell in cells]
-            batch.add(ids[before:done], cells)
+            hashes[start:end] = [hashlib.sha256(cell).hexdigest() for cell in cells]
+            writer.add(ids[start:end], cells)
             if counted is not None:
-                tally.add(pixels[counted[before:done]])
-            if advance is not None and (before // HEARD < done // HEARD or done == len(ids)):
-                advance(done)
-        batch.flush()
-    return Stored(hashes, tally.found())
+                histogram.add(pixels[counted[start:end]])
+            if advance is not None and (start // PROGRESS_IMAGES < end // PROGRESS_IMAGES or end == len(ids)):
+                advance(end)
+        writer.flush()
+    return StoredImages(hashes, histogram.counts())
 
 
-class FileBatch:
-    """Files of a record batch, until there are enough."""
+class EncodedChunkWriter:
+    """Collects image files and writes them in record batches of bounded size."""
 
-    def __init__(self, writer: pa.RecordBatchFileWriter, layout: pa.Schema) -> None:
-        self.writer, self.layout, self.size = writer, layout, 0
+    def __init__(self, writer: pa.RecordBatchFileWriter, schema: pa.Schema) -> None:
+        self.writer, self.schema, self.size = writer, schema, 0
         self.ids: list[int] = []
         self.files: list[bytes] = []
 
     def add(self, ids: np.ndarray, files: list[bytes]) -> None:
-        for row, file in zip(ids.tolist(), files, strict=True):
-            self.ids.append(row)
+        for image_id, file in zip(ids.tolist(), files, strict=True):
+            self.ids.append(image_id)
             self.files.append(file)
             self.size += len(file)
-            if self.size >= BYTES or len(self.ids) == BATCH:
+            if self.size >= BATCH_BYTES or len(self.ids) == MAX_BATCH_ROWS:
                 self.flush()
 
     def flush(self) -> None:
         if self.ids:
-            self.writer.write_batch(
-                pa.record_batch([pa.array(self.ids, pa.int64()), pa.array(self.files, pa.binary())], schema=self.layout)
-            )
+            columns = [pa.array(self.ids, pa.int64()), pa.array(self.files, pa.binary())]
+            self.writer.write_batch(pa.record_batch(columns, schema=self.schema))
         self.ids, self.files, self.size = [], [], 0
 
 
-def shape_of(images: np.ndarray | Files) -> Shape:
+def image_shape(images: np.ndarray | ImageFiles) -> Shape:
     channels, height, width = images.shape[1:] if isinstance(images, np.ndarray) else images.shape
     return int(channels), int(height), int(width)
 
 
-def portions(images: np.ndarray | Files) -> Iterator[tuple[list[bytes], np.ndarray]]:
-    """All images, some at a time: their files, if they are files, and their pixels in one piece. Files are read one at a time, decoded several at a time."""
+def decoded_chunks(images: np.ndarray | ImageFiles) -> Iterator[tuple[list[bytes], np.ndarray]]:
+    """Yield (files, pixels) of consecutive images; `files` is empty for an array.
+
+    Files are read sequentially and decoded by several threads.
+    """
     if isinstance(images, np.ndarray):
-        yield from (
-            ([], np.ascontiguousarray(images[start : start + HANDFUL])) for start in range(0, len(images), HANDFUL)
-        )
+        for start in range(0, len(images), CHUNK_IMAGES):
+            yield [], np.ascontiguousarray(images[start : start + CHUNK_IMAGES])
         return
 
-    def opened(some: list[tuple[int, bytes]]) -> tuple[list[bytes], np.ndarray]:
-        pixels = np.empty((len(some), *images.shape), np.uint8)
-        for place, (row, data) in enumerate(some):
-            pixels[place] = decoded_of(row, data)
-        return [data for _, data in some], pixels
+    def decode_chunk(chunk: list[tuple[int, bytes]]) -> tuple[list[bytes], np.ndarray]:
+        pixels = np.empty((len(chunk), *images.shape), np.uint8)
+        for place, (row, data) in enumerate(chunk):
+            try:
+                pixels[place] = decode_image(data, images.shape)
+            except DataError as error:
+                raise DataError(f"{images.name(row)}: {error}") from error
+        return [data for _, data in chunk], pixels
 
-    def decoded_of(row: int, data: bytes) -> np.ndarray:
-        try:
-            return decoded(data, images.shape)
-        except DataError as error:
-            raise DataError(f"{images.name(row)}: {error}") from error
+    def is_tiny(chunk: list[tuple[int, bytes]]) -> bool:
+        return all(len(data) < TINY_FILE_BYTES for _, data in chunk)
 
-    files = handfuls((row, images.read(row)) for row in range(images.count))
+    chunks = file_chunks((row, images.read(row)) for row in range(images.count))
     with ThreadPoolExecutor(THREADS) as pool:
-        yield from ahead(pool, opened, files, alone=lambda some: all(len(data) < TINY for _, data in some))
+        yield from bounded_map(pool, decode_chunk, chunks, run_inline=is_tiny)
 
 
-def handfuls(files: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Small files several at a time: to hand one to a thread takes as long as to decode it."""
-    some: list[tuple[int, bytes]] = []
+def file_chunks(files: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Group files for a thread: submitting a single small file would take as long as decoding it."""
+    chunk: list[tuple[int, bytes]] = []
     size = 0
     for file in files:
-        some.append(file)
+        chunk.append(file)
         size += len(file[1])
-        if len(some) == HANDFUL or size >= SMALL:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
+        if len(chunk) == CHUNK_IMAGES or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
-class Tally:
-    """How often each of the 256 values is in each channel. Pillow counts bytes as they are, in half the time of bincount, which makes integers of them."""
+class PixelHistogram:
+    """Counts the 256 pixel values of each channel with Pillow, in half the time of numpy.bincount."""
 
     def __init__(self, shape: Shape) -> None:
         channels, self.height, self.width = shape
-        self.counts, self.waiting = np.zeros((channels, 256), np.int64), 0
-        self.planes = np.empty((channels, max(1, COUNTED // int(np.prod(shape))), self.height, self.width), np.uint8)
+        self.totals, self.pending = np.zeros((channels, 256), np.int64), 0
+        images = max(1, HISTOGRAM_BYTES // int(np.prod(shape)))
+        self.buffer = np.empty((channels, images, self.height, self.width), np.uint8)
 
     def add(self, pixels: np.ndarray) -> None:
         while len(pixels):
-            room = self.planes[:, self.waiting : self.waiting + len(pixels)]
-            room[:] = pixels[: room.shape[1]].transpose(1, 0, 2, 3)
-            self.waiting, pixels = self.waiting + room.shape[1], pixels[room.shape[1] :]
-            if self.waiting == self.planes.shape[1]:
-                self.count()
+            free = self.buffer[:, self.pending : self.pending + len(pixels)]
+            added = free.shape[1]
+            free[:] = pixels[:added].transpose(1, 0, 2, 3)
+            self.pending, pixels = self.pending + added, pixels[added:]
+            if self.pending == self.buffer.shape[1]:
+                self.count_pending()
 
-    def count(self) -> None:
-        if self.waiting:
-            for counts, plane in zip(self.counts, self.planes[:, : self.waiting], strict=True):
-                counts += Image.frombuffer(
-                    "L", (self.width, self.height * self.waiting), plane, "raw", "L", 0, 1
-                ).histogram()
-        self.waiting = 0
+    def count_pending(self) -> None:
+        if self.pending:
+            size = (self.width, self.height * self.pending)
+            for totals, plane in zip(self.totals, self.buffer[:, : self.pending], strict=True):
+                totals += Image.frombuffer("L", size, plane, "raw", "L", 0, 1).histogram()
+        self.pending = 0
 
-    def found(self) -> np.ndarray:
-        self.count()
-        return self.counts
-
-
-def counts(images: np.ndarray | Files, counted: np.ndarray) -> np.ndarray:
-    tally, done = Tally(shape_of(images)), 0
-    for _, pixels in portions(images):
-        tally.add(pixels[counted[done : done + len(pixels)]])
-        done += len(pixels)
-    return tally.found()
+    def counts(self) -> np.ndarray:
+        """(channels, 256)"""
+        self.count_pending()
+        return self.totals
 
 
-def moments(counts: np.ndarray) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel, of values scaled to [0, 1]. From counts, so exact in any order."""
-    values, found = np.arange(256) / 255, []
-    for of_channel in counts:
-        mean = float(of_channel @ values / of_channel.sum())
-        found.append((round(mean, 6), round(float(np.sqrt(of_channel @ (values - mean) ** 2 / of_channel.sum())), 6)))
-    return [mean for mean, _ in found], [std for _, std in found]
+def pixel_counts(images: np.ndarray | ImageFiles, counted: np.ndarray) -> np.ndarray:
+    """(channels, 256) how often each pixel value occurs in the rows where `counted` is true."""
+    histogram, start = PixelHistogram(image_shape(images)), 0
+    for _, pixels in decoded_chunks(images):
+        histogram.add(pixels[counted[start : start + len(pixels)]])
+        start += len(pixels)
+    return histogram.counts()
 
 
-class Encoded(Batches):
-    """Files, decoded when they are taken, by several threads; the last ones taken are kept decoded, up to `cache` bytes."""
+def mean_and_std(counts: np.ndarray) -> tuple[list[float], list[float]]:
+    """Per channel, of pixels scaled to [0, 1]. From counts, so that the order of the images does not matter."""
+    values, means, stds = np.arange(256) / 255, list[float](), list[float]()
+    for channel in counts:
+        mean = float(channel @ values / channel.sum())
+        means.append(round(mean, 6))
+        stds.append(round(float(np.sqrt(channel @ (values - mean) ** 2 / channel.sum())), 6))
+    return means, stds
 
-    def __init__(self, path: Path, shape: Shape, cache: int = CACHE) -> None:
-        super().__init__(path, schema(shape, encoded=True))
-        self.shape, self.room = shape, cache // int(np.prod(shape))
-        self.kept: OrderedDict[int, np.ndarray] = OrderedDict()
+
+class EncodedImageStore(MappedBatches):
+    """Image files, decoded by several threads when they are taken. Keeps the last ones decoded, up to `cache` bytes."""
+
+    def __init__(self, path: Path, shape: Shape, cache: int = CACHE_BYTES) -> None:
+        super().__init__(path, image_schema(shape, encoded=True))
+        self.shape, self.cache_capacity = shape, cache // int(np.prod(shape))
+        self.cache: OrderedDict[int, np.ndarray] = OrderedDict()
         self.pool: ThreadPoolExecutor | None = None
-        self.batch = lru_cache(16)(self.read)  # views of the file
+        self.cached_batch = lru_cache(16)(self.read_batch)  # views of the memory map
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The images of these ids, in their order, as one new array."""
-        batch_of, rows = self.located(ids)
-        places = {int(i): (batch, row) for i, batch, row in zip(ids, batch_of.tolist(), rows.tolist(), strict=True)}
-        missing = [i for i in places if i not in self.kept]
-        fresh = dict(zip(missing, self.threads().map(lambda i: self.decoded(i, *places[i]), missing), strict=True))
+        batches, rows = self.locate(ids)
+        places = dict(zip(ids.tolist(), zip(batches.tolist(), rows.tolist(), strict=True), strict=True))
+        missing = [i for i in places if i not in self.cache]
+        decoded = dict(zip(missing, self.threads().map(lambda i: self.decode(i, *places[i]), missing), strict=True))
         taken = np.empty((len(ids), *self.shape), np.uint8)
         for row, i in enumerate(ids.tolist()):
-            taken[row] = fresh[i] if i in fresh else self.kept[i]
-        self.keep(places, fresh)
+            taken[row] = decoded[i] if i in decoded else self.cache[i]
+        self.update_cache(list(places), decoded)
         return taken
 
-    def decoded(self, i: int, batch: int, row: int) -> np.ndarray:
-        data = self.batch(batch)["image"][row].as_py()
-        self.passed(len(data))
+    def decode(self, i: int, batch: int, row: int) -> np.ndarray:
+        data = self.cached_batch(batch)["image"][row].as_py()
+        self.count_read_bytes(len(data))
         try:
-            return decoded(data, self.shape)
+            return decode_image(data, self.shape)
         except DataError as error:
             raise DataError(f"{self.path}: id {i}: {error}; delete it and run again") from error
 
-    def keep(self, taken: dict[int, tuple[int, int]], fresh: dict[int, np.ndarray]) -> None:
-        for i in list(taken)[-self.room :] if self.room else []:
-            self.kept[i] = fresh[i] if i in fresh else self.kept.pop(i)
-        while len(self.kept) > self.room:
-            self.kept.popitem(last=False)
+    def update_cache(self, taken: list[int], decoded: dict[int, np.ndarray]) -> None:
+        """Make the images just taken the most recently used ones."""
+        for i in taken[-self.cache_capacity :] if self.cache_capacity else []:
+            self.cache[i] = decoded[i] if i in decoded else self.cache.pop(i)
+        while len(self.cache) > self.cache_capacity:
+            self.cache.popitem(last=False)
 
     def threads(self) -> ThreadPoolExecutor:
-        if self.pool is None:  # not before it is needed: a thread does not survive a fork
+        if self.pool is None:  # created on first use: threads do not survive a fork
             self.pool = ThreadPoolExecutor(THREADS)
         return self.pool
 
 
-def opened(path: Path, cache: int = CACHE) -> Views | Encoded:
-    with tables.opened(path):
-        found = tables.mapped(path)[0].schema
-        shape = tuple(tables.metadata(found).get("shape", ()))
+def open_image_store(path: Path, cache: int = CACHE_BYTES) -> MappedArrays | EncodedImageStore:
+    with tables.translate_read_errors(path):
+        schema = tables.map_arrow_file(path)[0].schema
+        shape = tuple(tables.read_metadata(schema).get("shape", ()))
     if len(shape) != 3:
-        raise DataError(
-            f"{path}: expected images with their shape (channels, height, width), found none; run prepare again"
-        )
-    if "image" in found.names and found.field("image").type == pa.binary():
-        return Encoded(path, shape, cache)
-    return Views(path, "image", shape, schema(shape))
+        expected = "expected images with their shape (channels, height, width), found none"
+        raise DataError(f"{path}: {expected}; run prepare again")
+    if "image" in schema.names and schema.field("image").type == pa.binary():
+        return EncodedImageStore(path, shape, cache)
+    return MappedArrays(path, "image", shape, image_schema(shape))

@@ -1,4 +1,4 @@
-"""Who is labelled, who is not."""
+"""Ids and labels from the tables of labeled and unlabeled images."""
 
 from pathlib import Path
 
@@ -9,25 +9,23 @@ from codline.core.errors import DataError
 from codline.data import tables
 
 
-def ids_of(path: Path, schema: pa.Schema) -> np.ndarray:
-    ids: np.ndarray = tables.read(path, schema, "id")["id"].to_numpy()
+def read_ids(path: Path, schema: pa.Schema) -> np.ndarray:
+    ids: np.ndarray = tables.read_table(path, schema, "id")["id"].to_numpy()
     return ids
 
 
-def unlabeled(pool: Path, labeled: Path) -> np.ndarray:
+def unlabeled_ids(pool: Path, labeled: Path) -> np.ndarray:
     """Ids of the pool without a label, ascending."""
-    everyone, known = np.sort(ids_of(pool, tables.POOL)), np.sort(ids_of(labeled, tables.LABELED))
-    places = np.minimum(np.searchsorted(everyone, known), len(everyone) - 1)
-    if len(stray := known[everyone[places] != known] if len(everyone) else known):
-        raise DataError(f"{labeled}: id {stray[0]} is not in {pool}")
-    waiting = np.ones(len(everyone), bool)
-    waiting[places] = False
-    return everyone[waiting]
+    pool_ids, labeled_ids = (np.sort(read_ids(*table)) for table in ((pool, tables.POOL), (labeled, tables.LABELED)))
+    is_labeled = np.isin(pool_ids, labeled_ids)
+    if len(outside := labeled_ids[~np.isin(labeled_ids, pool_ids)]):
+        raise DataError(f"{labeled}: id {outside[0]} is not in {pool}")
+    return pool_ids[~is_labeled]
 
 
-def looked_up(ids: np.ndarray, path: Path, schema: pa.Schema) -> np.ndarray:
-    """Labels of these ids in the table at `path`: class numbers, or masks as they are kept."""
-    table = tables.read(path, schema)
+def lookup_labels(ids: np.ndarray, path: Path, schema: pa.Schema) -> np.ndarray:
+    """Labels of these ids in the table at `path`: class numbers, or encoded masks."""
+    table = tables.read_table(path, schema)
     order = np.argsort(table["id"].to_numpy(), kind="stable")
     sorted_ids = table["id"].to_numpy()[order]
     if (unknown := ids[~np.isin(ids, sorted_ids)]).size:

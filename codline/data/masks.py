@@ -1,4 +1,4 @@
-"""The labels of segmentation: a mask per image, kept as a PNG with a class number per pixel, 255 where there is none."""
+"""Segmentation labels: a mask per image, stored as a PNG whose pixels are class numbers, or 255 (IGNORE_INDEX)."""
 
 import io
 from collections.abc import Sequence
@@ -7,37 +7,55 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from codline.core.errors import DataError
-from codline.data.dense_outputs import thinned
+from codline.data.dense_outputs import subsample_pixels
 
-CACHE = 2**30  # bytes of decoded masks kept by those who ask for them again and again
+MASK_CACHE_BYTES = 2**30
 
 
-def encoded(mask_HW: np.ndarray) -> bytes:
+def encode_mask(mask_HW: np.ndarray) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(mask_HW).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def decoded(cells: Sequence[bytes]) -> np.ndarray:
-    """(N, height, width)"""
-    return np.stack([one(cell) for cell in cells])
+def decode_mask(cell: bytes) -> np.ndarray:
+    """uint8 (height, width)"""
+    try:
+        with Image.open(io.BytesIO(cell), formats=("PNG",)) as image:
+            mask = np.asarray(image)
+    except (UnidentifiedImageError, OSError) as error:
+        raise DataError(f"a mask cannot be read ({error}); expected a PNG with a class number per pixel") from error
+    if mask.ndim != 2 or mask.dtype != np.uint8:
+        channels = mask.shape[2] if mask.ndim == 3 else 1
+        raise DataError(f"a mask has {channels} channels of {mask.dtype}, expected one of 8 bits")
+    return mask
 
 
-def decoded_thin(cells: Sequence[bytes]) -> np.ndarray:
-    """The pixels whose outputs are kept; never more than one whole mask in memory."""
-    return np.stack([np.ascontiguousarray(thinned(one(cell))) for cell in cells])
+def decode_masks(cells: Sequence[bytes]) -> np.ndarray:
+    """uint8 (N, height, width)"""
+    return np.stack([decode_mask(cell) for cell in cells])
 
 
-def targets(labels: np.ndarray) -> np.ndarray:
-    """What a network's outputs are compared with: class numbers as they are, masks decoded."""
-    return decoded(labels.tolist()) if labels.dtype == object else labels
+def decode_subsampled_masks(cells: Sequence[bytes]) -> np.ndarray:
+    """Masks at the pixels whose outputs are stored; only one full mask is in memory at a time."""
+    return np.stack([np.ascontiguousarray(subsample_pixels(decode_mask(cell))) for cell in cells])
 
 
-class Targets:
-    """The same, row by row, over and over: the first masks asked for stay decoded, up to `cache` bytes."""
+def decode_targets(labels: np.ndarray) -> np.ndarray:
+    """The targets of a loss or metric: class numbers as they are, masks decoded."""
+    return decode_masks(labels.tolist()) if labels.dtype == object else labels
 
-    def __init__(self, labels: np.ndarray, cache: int = CACHE) -> None:
-        self.labels, self.room = labels, cache
+
+def decode_subsampled_targets(labels: np.ndarray) -> np.ndarray:
+    """Targets for stored outputs: as decode_targets, at the pixels that are stored."""
+    return decode_subsampled_masks(labels.tolist()) if labels.dtype == object else labels
+
+
+class CachedTargets:
+    """Targets by row, for repeated passes: the first masks that are used stay decoded, up to `cache` bytes."""
+
+    def __init__(self, labels: np.ndarray, cache: int = MASK_CACHE_BYTES) -> None:
+        self.labels, self.free_bytes = labels, cache
         self.masks: dict[int, np.ndarray] = {}
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
@@ -46,26 +64,8 @@ class Targets:
     def mask(self, row: int) -> np.ndarray:
         if row in self.masks:
             return self.masks[row]
-        mask = one(self.labels[row])
-        if mask.nbytes <= self.room:
+        mask = decode_mask(self.labels[row])
+        if mask.nbytes <= self.free_bytes:
             self.masks[row] = mask
-            self.room -= mask.nbytes
+            self.free_bytes -= mask.nbytes
         return mask
-
-
-def kept_targets(labels: np.ndarray) -> np.ndarray:
-    """The same for the outputs that are kept."""
-    return decoded_thin(labels.tolist()) if labels.dtype == object else labels
-
-
-def one(cell: bytes) -> np.ndarray:
-    try:
-        with Image.open(io.BytesIO(cell), formats=("PNG",)) as image:
-            mask = np.asarray(image)
-    except (UnidentifiedImageError, OSError) as error:
-        raise DataError(f"a mask cannot be read ({error}); expected a PNG with a class number per pixel") from error
-    if mask.ndim != 2 or mask.dtype != np.uint8:
-        raise DataError(
-            f"a mask has {mask.shape[2] if mask.ndim == 3 else 1} channels of {mask.dtype}, expected one of 8 bits"
-        )
-    return mask

@@ -1,6 +1,7 @@
-"""outputs.parquet: what a model says of every unlabelled image, written as it streams by. n rows of a chunk, C classes; dense ones have two axes more.
+"""outputs.parquet: a model's logits for every unlabeled image, written and read in chunks.
 
-The bytes of a number lie apart and are compressed, which is the smallest form in which not a bit is lost: ranks would change.
+Lossless, since rounding would change the ranking of scores: BYTE_STREAM_SPLIT encoding and zstd.
+Array suffixes: n images of a chunk, C classes; dense logits have two more axes.
 """
 
 import math
@@ -13,62 +14,62 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from codline.data import tables
-from codline.data.array_store import Arrays, Portion
-from codline.data.dense_outputs import thinned
+from codline.data.array_store import ArrayStore, ChunkWriter
+from codline.data.dense_outputs import subsample_pixels
 
-GROUP = 2**20  # bytes of logits that are written, and unpacked, together
+ROW_GROUP_BYTES = 2**20  # of logits that are compressed, and decompressed, together
 
 
 @contextmanager
-def writing(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
-    """Yield keep(ids, logits): of dense logits, it keeps the pixels that are kept."""
-    schema = tables.with_metadata(tables.outputs(shape), {"cycle": cycle})
-    size = schema.field("logits").type.value_type.bit_width // 8 * math.prod(shape)
-    with tables.packed(path, schema, numbers="logits.list.element") as writer:
-        portion = Portion(writer, schema, shape, -(-GROUP // size))
+def output_writer(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Callable[[np.ndarray, np.ndarray], None]]:
+    """Yield write(ids, logits), which stores logits of `shape` per image and subsamples dense logits to it."""
+    schema = tables.with_metadata(tables.outputs_schema(shape), {"cycle": cycle})
+    row_bytes = schema.field("logits").type.value_type.bit_width // 8 * math.prod(shape)
+    with tables.parquet_writer(path, schema, numbers="logits.list.element") as parquet:
+        chunk = ChunkWriter(parquet, schema, shape, rows=-(-ROW_GROUP_BYTES // row_bytes))
 
-        def keep(ids: np.ndarray, logits: np.ndarray) -> None:
-            portion.add(ids, logits if logits.ndim <= 2 or logits.shape[1:] == shape else thinned(logits))
+        def write(ids: np.ndarray, logits: np.ndarray) -> None:
+            chunk.add(ids, logits if logits.ndim <= 2 or logits.shape[1:] == shape else subsample_pixels(logits))
 
-        yield keep
-        portion.flush()
+        yield write
+        chunk.flush()
 
 
-class Kept(Arrays):
-    """One group stays unpacked: those who go through the pool in its order unpack each of them once."""
+class OutputStore(ArrayStore):
+    """Logits by id. The last row group stays decompressed, so that a pass in id order decompresses each group once."""
 
     def __init__(self, path: Path, shape: tuple[int, ...]) -> None:
-        schema, self.shape = tables.outputs(shape), shape
+        schema, self.shape = tables.outputs_schema(shape), shape
         self.dtype = np.dtype(schema.field("logits").type.value_type.to_pandas_dtype())
-        with tables.opened(path):
+        with tables.translate_read_errors(path):
             self.file = pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True)
-            tables.check(self.file.schema_arrow, schema, path)
-            self.metadata = tables.metadata(self.file.schema_arrow)
-            super().__init__(path, (self.read(number, "id").to_numpy() for number in range(self.file.num_row_groups)))
-        self.last: tuple[int, np.ndarray] = -1, np.empty(0)
+            tables.check_schema(self.file.schema_arrow, schema, path)
+            self.metadata = tables.read_metadata(self.file.schema_arrow)
+            groups = range(self.file.num_row_groups)
+            super().__init__(path, (self.read_column(number, "id").to_numpy() for number in groups))
+        self.last_chunk: tuple[int, np.ndarray] = -1, np.empty(0)
 
-    def read(self, number: int, column: str) -> pa.Array:
-        with tables.opened(self.path):
-            return tables.complete(self.path, self.file.read_row_group(number, [column], use_threads=False))[
-                column
-            ].combine_chunks()
+    def read_column(self, group: int, column: str) -> pa.Array:
+        with tables.translate_read_errors(self.path):
+            table = self.file.read_row_group(group, [column], use_threads=False)
+            return tables.refuse_nulls(self.path, table)[column].combine_chunks()
 
     def chunk(self, number: int) -> np.ndarray:
-        if self.last[0] != number:
-            self.last = number, self.unpacked(number)
-        return self.last[1]
+        if self.last_chunk[0] != number:
+            self.last_chunk = number, self.read_logits(number)
+        return self.last_chunk[1]
 
-    def unpacked(self, number: int) -> np.ndarray:
-        values: np.ndarray = self.read(number, "logits").values.to_numpy(zero_copy_only=True)
+    def read_logits(self, group: int) -> np.ndarray:
+        values: np.ndarray = self.read_column(group, "logits").values.to_numpy(zero_copy_only=True)
         return values.reshape(-1, *self.shape)
 
 
-def opened(path: Path, shape: tuple[int, ...]) -> Kept:
-    return Kept(path, shape)
+def open_output_store(path: Path, shape: tuple[int, ...]) -> OutputStore:
+    return OutputStore(path, shape)
 
 
 def softmax(logits_nC: np.ndarray) -> np.ndarray:
-    """In double precision: probabilities of confident models differ in the ninth digit, and those differences are ranked."""
+    """In double precision: probabilities of confident models differ in the ninth digit, and scores rank by that."""
     shifted = logits_nC.astype(np.float64) - logits_nC.max(axis=1, keepdims=True)
     exponents = np.exp(shifted)
     probs: np.ndarray = exponents / exponents.sum(axis=1, keepdims=True)

@@ -1,31 +1,36 @@
-"""What every dataset is: images, labels, classes, and which images are kept for testing."""
+"""Base class of datasets, which load images, labels, class names and the test split."""
 
+import io
 from abc import abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from PIL import Image
 from pydantic import BeforeValidator
 
+from codline.core.errors import DataError
 from codline.core.params import Section
 from codline.data.raw_dataset import RawDataset
 
-SMALLEST = 8  # pixels a side
+MIN_SIDE = 8  # pixels
 
-Task = Literal["classification", "segmentation"]  # a class per image, or per pixel
+Task = Literal["classification", "segmentation"]  # one class per image, or per pixel
 
 
-def one_or_two_sides(value: Any) -> Any:
+def validate_size(value: Any) -> Any:
     sides = value if isinstance(value, list) and len(value) == 2 else [value]
-    if not all(isinstance(side, int) and not isinstance(side, bool) and side >= SMALLEST for side in sides):
-        raise ValueError(f"the pixels of a side, at least {SMALLEST}, or [height, width]")
+    if not all(isinstance(side, int) and not isinstance(side, bool) and side >= MIN_SIDE for side in sides):
+        raise ValueError(f"the pixels of a side, at least {MIN_SIDE}, or [height, width]")
     return value
 
 
-Size = Annotated[int | list[int], BeforeValidator(one_or_two_sides)]
+ImageSize = Annotated[int | list[int], BeforeValidator(validate_size)]
 
 
-def sides(size: int | list[int]) -> tuple[int, int]:
+def height_and_width(size: int | list[int]) -> tuple[int, int]:
     height, width = size if isinstance(size, list) else (size, size)
     return height, width
 
@@ -35,11 +40,23 @@ class DatasetSpec(Section):
 
     @abstractmethod
     def load(self, rng: np.random.Generator) -> RawDataset:
-        """`rng` draws the test split where the dataset has no official one."""
+        """`rng` draws the test split if the dataset has no official one, and the subset of a smaller pool."""
 
 
-def duplicates(pool: Iterable[bytes], test: Collection[bytes]) -> int:
-    """How many test images are in the pool too, by the hashes of both. Only those of the test images are held, for these are few."""
-    known = set(test)
-    twice = {image for image in pool if image in known}
-    return sum(image in twice for image in test)
+@contextmanager
+def open_image(source: Path | bytes, name: str) -> Iterator[Image.Image]:
+    """Opens an image; an unreadable one raises a DataError that starts with `name`, a missing one FileNotFoundError."""
+    try:
+        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            yield image
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"{name}: not an image that can be read ({error})") from error
+
+
+def random_test_split(count: int, share: float, rng: np.random.Generator) -> np.ndarray:
+    """bool (count,), true for the given share of randomly drawn rows."""
+    is_test = np.zeros(count, bool)
+    is_test[rng.permutation(count)[: round(share * count)]] = True
+    return is_test

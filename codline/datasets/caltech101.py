@@ -1,4 +1,4 @@
-"""Caltech-101: photographs of 101 kinds of things, cut to 224x224 pixels; 915 for testing, 915 for validation, the rest in the pool."""
+"""Caltech-101: photographs, cropped to 224x224 pixels; 6,847 in the pool, 915 for validation, 915 for testing."""
 
 import logging
 import zipfile
@@ -12,78 +12,71 @@ from codline.core.errors import UserError
 from codline.core.params import Amount
 from codline.data import downloads
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.official import Official, Statistics, understood
+from codline.datasets.official import OfficialDataset, Statistics, translate_torchvision_errors
 
-# As torchvision's Caltech101.download has them; that class keeps them in no table.
+# From torchvision's Caltech101.download, which does not expose them.
 URL = "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip"
 MD5 = "3138e1922a9193bfa496528edbbc45d0"
-BACKGROUND = "BACKGROUND_Google"  # no class
+BACKGROUND = "BACKGROUND_Google"  # not a class
 IMAGES = 8677  # in the official archive, without the background
 STATISTICS: dict[str, Statistics] = {
-    "imagenet": (
-        (0.485, 0.456, 0.406),
-        (0.229, 0.224, 0.225),
-    ),  # as torchvision's weights expect; the paper does not say
+    # The paper does not say; these are the ones for torchvision's weights.
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "released": ((0.502,) * 3, (1.0,) * 3),  # main_TOD.py, transforms
 }
 
 
-class Caltech101(Official):
-    """There is no official split. The paper's table has 7,316 / 915 / 915 images, which is 80, 10 and 10 per cent of 9,146, background and all; without
-    the background there are 8,677, so that 6,847 are in the pool. The released code tests on a tenth of each class, rounded up, and has the other
-    7,766 in its pool: `test: 0.1, validation: 0`."""
+class Caltech101(OfficialDataset):
+    """There is no official split.
+
+    The paper has 7,316 / 915 / 915 images, 80, 10 and 10 per cent of 9,146 including the background. Without the
+    background there are 8,677, hence 6,847 in the pool. The released code tests on a tenth of each class, rounded up,
+    and has the other 7,766 in its pool: `test: 0.1, validation: 0`.
+    """
 
     name: Literal["caltech101"] = "caltech101"
-    test: Amount = 915  # a number of images, or a share of each class
+    test: Amount = 915  # number of images, or share of each class
     validation: NonNegativeInt = 915
     statistics: Literal["imagenet", "released"] = "imagenet"
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        from torchvision.datasets import (
-            ImageFolder,
-        )  # two seconds to import; its Caltech101 counts files, and guesses their names
+        # Takes two seconds to import. torchvision's Caltech101 derives file names from counts instead of listing them.
+        from torchvision.datasets import ImageFolder
 
         folder = Path(self.root) / "caltech101" / "101_ObjectCategories"
-        self.provide(folder.is_dir, lambda: self.bring(folder))
-        with understood(folder):
+        self.ensure_files(folder.is_dir, lambda: self.download_to(folder))
+        with translate_torchvision_errors(folder):
             tree = ImageFolder(str(folder))
         classes = [name for name in tree.classes if name != BACKGROUND]
-        samples = [
-            (path, classes.index(tree.classes[number]))
-            for path, number in tree.samples
-            if tree.classes[number] != BACKGROUND
-        ]
+        samples = [(Path(path), tree.classes[i]) for path, i in tree.samples if tree.classes[i] != BACKGROUND]
         if len(samples) != IMAGES:
             logging.warning(
                 "%s: found %d images, expected %d; delete it, and it is made anew", folder, len(samples), IMAGES
             )
-        labels = np.array([number for _, number in samples], np.int32)
-        is_test = self.tested(labels, rng)
-        kept = np.sort(np.concatenate([self.drawn(rng.permutation(np.flatnonzero(~is_test))), np.flatnonzero(is_test)]))
-        paths = [Path(samples[row][0]) for row in kept]
-        images = EncodedImages(len(paths), lambda row: paths[row].read_bytes(), (3, 224, 224))
-        return RawDataset(images, labels[kept], is_test[kept], tuple(classes), *STATISTICS[self.statistics])
+        labels = np.array([classes.index(name) for _, name in samples], np.int32)
+        is_test = self.draw_test_split(labels, rng)
+        pool = self.draw_pool(rng.permutation(np.flatnonzero(~is_test)))
+        rows = np.sort(np.concatenate([pool, np.flatnonzero(is_test)]))
+        images = EncodedImages(len(rows), lambda row: samples[rows[row]][0].read_bytes(), (3, 224, 224))
+        return RawDataset(images, labels[rows], is_test[rows], tuple(classes), *STATISTICS[self.statistics])
 
-    def bring(self, folder: Path) -> None:
-        with zipfile.ZipFile(self.fetched(folder.parent / "caltech-101.zip", URL, MD5)) as outer:
-            inner = next(
-                name
-                for name in outer.namelist()
-                if name.endswith(f"{folder.name}.tar.gz") and not name.startswith("__MACOSX")
-            )
-            with outer.open(inner) as archive:
-                downloads.unpacked(archive, folder)
+    def download_to(self, folder: Path) -> None:
+        with zipfile.ZipFile(self.fetch(folder.parent / "caltech-101.zip", URL, MD5)) as outer:
+            names = (name for name in outer.namelist() if not name.startswith("__MACOSX"))
+            with outer.open(next(name for name in names if name.endswith(f"{folder.name}.tar.gz"))) as archive:
+                downloads.extract_directory(archive, folder)
 
-    def tested(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def draw_test_split(self, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         if isinstance(self.test, float):
-            classes = [np.flatnonzero(labels == number) for number in range(labels.max() + 1)]
-            chosen = np.concatenate([rng.permutation(rows)[int((1 - self.test) * len(rows)) :] for rows in classes])
+            rows_by_class = [np.flatnonzero(labels == i) for i in range(labels.max() + 1)]
+            parts = [rng.permutation(rows)[int((1 - self.test) * len(rows)) :] for rows in rows_by_class]
+            test_rows = np.concatenate(parts)
         elif self.test < len(labels):
-            chosen = rng.permutation(len(labels))[: self.test]
+            test_rows = rng.permutation(len(labels))[: self.test]
         else:
             raise UserError(
                 f"params.yaml: prepare.dataset.test: found {self.test}, but there are only {len(labels)} images"
             )
         is_test = np.zeros(len(labels), bool)
-        is_test[chosen] = True
+        is_test[test_rows] = True
         return is_test

@@ -6,17 +6,15 @@ import numpy as np
 from pydantic import NonNegativeInt
 
 from codline.data.raw_dataset import RawDataset
-from codline.datasets.official import MEASURED, RELEASED_CIFAR, Official, cifar
+from codline.datasets.official import MEASURED, RELEASED_CIFAR, OfficialDataset, load_cifar
 
 
-class Cifar10(Official):
+class Cifar10(OfficialDataset):
     name: Literal["cifar10"] = "cifar10"
-    validation: NonNegativeInt = (
-        5000  # supplementary, table of datasets; the released code has none, and 50,000 in its pool
-    )
+    validation: NonNegativeInt = 5000  # paper's supplementary; the released code has none, and 50,000 in the pool
     statistics: Literal["own", "released"] = "own"
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        from torchvision.datasets import CIFAR10  # two seconds to import
+        from torchvision.datasets import CIFAR10  # takes two seconds to import
 
-        return cifar(self, CIFAR10, rng, MEASURED if self.statistics == "own" else RELEASED_CIFAR)
+        return load_cifar(self, CIFAR10, rng, MEASURED if self.statistics == "own" else RELEASED_CIFAR)

@@ -1,105 +1,94 @@
-"""Cityscapes: 2048x1024 frames from 50 cities, 19 classes; 2,675 in the pool, 300 set aside, the 500 official ones of validation for testing."""
+"""Cityscapes: 2048x1024 frames of 50 cities, 19 classes; 2,675 in the pool, 300 set aside, 500 for testing.
+
+The test images are the official validation images: the labels of the official test images are not public.
+"""
 
 import logging
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Literal
 from zipfile import BadZipFile
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 from pydantic import NonNegativeInt
 
 from codline.core.errors import DataError, UserError
 from codline.data import masks
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.base import DatasetSpec, Task
+from codline.datasets.base import DatasetSpec, Task, open_image
 
 ARCHIVES = ("leftImg8bit_trainvaltest.zip", "gtFine_trainvaltest.zip")
 COUNTS = {"train": 2975, "val": 500}
-# As fyu/drn, whose network it is, has them.
-MEAN, STD = (0.290101, 0.328081, 0.286964), (0.182954, 0.186566, 0.184475)
+MEAN, STD = (0.290101, 0.328081, 0.286964), (0.182954, 0.186566, 0.184475)  # from fyu/drn, the network's own code
 
 
 class Cityscapes(DatasetSpec):
     name: Literal["cityscapes"] = "cityscapes"
     task: ClassVar[Task] = "segmentation"
-    root: str  # holds the folders leftImg8bit and gtFine, or the two archives
-    validation: NonNegativeInt = 300  # training images that are drawn and left out: neither in the pool nor for testing
+    root: str  # directory with the folders leftImg8bit and gtFine, or with the two archives
+    validation: NonNegativeInt = 300  # training images, drawn at random, outside of both the pool and the test set
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        train, test = (pairs(Path(self.root), split) for split in ("train", "val"))
+        train, test = (image_and_mask_files(Path(self.root), split) for split in ("train", "val"))
         if self.validation >= len(train):
             raise UserError(
-                f"params.yaml: prepare.dataset.validation: found {self.validation}, but there are only {len(train)} training images"
+                f"params.yaml: prepare.dataset.validation: found {self.validation}, "
+                f"but there are only {len(train)} training images"
             )
-        kept = [train[row] for row in np.sort(rng.permutation(len(train))[self.validation :])]
-        chosen = kept + test
-        numbers, classes = mapping()
-        size = size_of(chosen[0][0])
-        with ThreadPoolExecutor() as threads:  # Pillow lets other threads work
-            labels = list(threads.map(lambda pair: label(pair[0], pair[1], size, numbers), chosen))
-        images = EncodedImages(len(chosen), lambda row: chosen[row][0].read_bytes(), (3, size[1], size[0]))
-        return RawDataset(images, labels, np.arange(len(chosen)) >= len(kept), classes, MEAN, STD)
+        pool = [train[row] for row in np.sort(rng.permutation(len(train))[self.validation :])]
+        files = pool + test
+        class_of_id, classes = read_class_table()
+        size = image_size(files[0][0])
+        with ThreadPoolExecutor() as threads:  # Pillow releases the GIL
+            labels = list(threads.map(lambda pair: encode_label(pair[0], pair[1], size, class_of_id), files))
+        images = EncodedImages(len(files), lambda row: files[row][0].read_bytes(), (3, size[1], size[0]))
+        return RawDataset(images, labels, np.arange(len(files)) >= len(pool), classes, MEAN, STD)
 
 
-def pairs(root: Path, split: str) -> list[tuple[Path, Path]]:
-    """Images and their masks, in the order of their names."""
-    from torchvision.datasets import (
-        Cityscapes as Official,
-    )  # two seconds to import; it knows the layout, and unpacks the archives
+def image_and_mask_files(root: Path, split: str) -> list[tuple[Path, Path]]:
+    """Sorted by name. torchvision knows the layout and unpacks the archives."""
+    from torchvision.datasets import Cityscapes as TorchvisionCityscapes  # takes two seconds to import
 
     try:
-        found = Official(str(root), split=split, mode="fine", target_type="semantic")
+        files = TorchvisionCityscapes(str(root), split=split, mode="fine", target_type="semantic")
     except (RuntimeError, OSError, BadZipFile) as error:
         raise DataError(
             f"{root}: no Cityscapes in it ({' '.join(str(error).split())}); "
             f"register at www.cityscapes-dataset.com, get {' and '.join(ARCHIVES)}, and put both there"
         ) from error
-    if not found.images:
+    count = len(files.images)
+    if not count:
         raise DataError(f"{root}/leftImg8bit/{split}: found no images, expected a folder for each city")
-    if len(found.images) != COUNTS[split]:
-        logging.warning(
-            "%s/leftImg8bit/%s: found %d images, expected %d", root, split, len(found.images), COUNTS[split]
-        )
-    return sorted((Path(image), Path(target[0])) for image, target in zip(found.images, found.targets, strict=True))
+    if count != COUNTS[split]:
+        logging.warning("%s/leftImg8bit/%s: found %d images, expected %d", root, split, count, COUNTS[split])
+    return sorted((Path(image), Path(target[0])) for image, target in zip(files.images, files.targets, strict=True))
 
 
-def mapping() -> tuple[np.ndarray, tuple[str, ...]]:
-    """The class of each of the files' numbers, 255 for those that nobody trains on; the classes' names."""
-    from torchvision.datasets import Cityscapes as Official
+def read_class_table() -> tuple[np.ndarray, tuple[str, ...]]:
+    """The class of each id in the mask files (255 for ids that are not trained on), and the names of the classes."""
+    from torchvision.datasets import Cityscapes as TorchvisionCityscapes
 
-    trained = sorted((kind for kind in Official.classes if 0 <= kind.train_id < 255), key=lambda kind: kind.train_id)
-    numbers = np.full(256, 255, np.uint8)
-    for kind in trained:
-        numbers[kind.id] = kind.train_id
-    return numbers, tuple(kind.name for kind in trained)
+    trained = [kind for kind in TorchvisionCityscapes.classes if 0 <= kind.train_id < 255]
+    class_of_id = np.full(256, 255, np.uint8)
+    class_of_id[[kind.id for kind in trained]] = [kind.train_id for kind in trained]
+    return class_of_id, tuple(kind.name for kind in sorted(trained, key=lambda kind: kind.train_id))
 
 
-def label(image: Path, target: Path, size: tuple[int, int], numbers: np.ndarray) -> bytes:
-    with readable(target) as picture:
-        mask = np.asarray(picture)
-    for path, found in {image: size_of(image), target: (mask.shape[1], mask.shape[0])}.items():
+def encode_label(image: Path, target: Path, size: tuple[int, int], class_of_id: np.ndarray) -> bytes:
+    """The mask as codline stores it. Image and mask must have the given (width, height)."""
+    try:
+        with open_image(target, str(target)) as picture:
+            mask = np.asarray(picture)
+    except FileNotFoundError as error:
+        raise DataError(f"{target}: not found, though its image is there") from error
+    for path, found in {image: image_size(image), target: (mask.shape[1], mask.shape[0])}.items():
         if found != size:
             raise DataError(
                 f"{path}: found {found[0]}x{found[1]} pixels, expected {size[0]}x{size[1]} as of the first image"
             )
-    return masks.encoded(numbers[mask])
+    return masks.encode_mask(class_of_id[mask])
 
 
-def size_of(path: Path) -> tuple[int, int]:
-    with readable(path) as image:
+def image_size(path: Path) -> tuple[int, int]:
+    with open_image(path, str(path)) as image:
         return image.size
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[Image.Image]:
-    try:
-        with Image.open(path) as image:
-            yield image
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: not found, though its image is there") from error
-    except (UnidentifiedImageError, OSError) as error:
-        raise DataError(f"{path}: not an image that can be read ({error})") from error

@@ -1,4 +1,4 @@
-"""scikit-learn's digits: 1,797 handwritten digits of 8x8 pixels, embedded in the library, so nothing is downloaded."""
+"""scikit-learn's digits: 1,797 handwritten digits of 8x8 pixels, which come with the library: nothing is downloaded."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from codline.data.raw_dataset import RawDataset
-from codline.datasets.base import DatasetSpec
+from codline.datasets.base import DatasetSpec, random_test_split
 
 
 class Digits(DatasetSpec):
@@ -14,12 +14,9 @@ class Digits(DatasetSpec):
     test: float = Field(default=0.2, gt=0, lt=1)
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        from sklearn.datasets import load_digits  # a second to import, for this dataset alone
+        from sklearn.datasets import load_digits  # takes a second to import
 
         digits = load_digits()
         images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # stored as 0..16
-        is_test = np.zeros(len(images), bool)
-        is_test[rng.permutation(len(images))[: round(self.test * len(images))]] = True
-        return RawDataset(
-            images, digits.target.astype(np.int32), is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,)
-        )
+        labels, is_test = digits.target.astype(np.int32), random_test_split(len(images), self.test, rng)
+        return RawDataset(images, labels, is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,))

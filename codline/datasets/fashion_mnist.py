@@ -1,4 +1,4 @@
-"""Fashion-MNIST: grey pictures of clothes of 28x28 pixels; 60,000 in the pool, 10,000 for testing."""
+"""Fashion-MNIST: gray images of clothes of 28x28 pixels; 60,000 in the pool, 10,000 for testing."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,27 +7,30 @@ import numpy as np
 
 from codline.data import downloads
 from codline.data.raw_dataset import RawDataset
-from codline.datasets.official import Official, understood
+from codline.datasets.official import OfficialDataset, translate_torchvision_errors
 
 
-class FashionMnist(Official):
-    """Neither the paper nor its code uses it. Once unpacked, the files have no checksums: torchvision takes them as they are."""
+class FashionMnist(OfficialDataset):
+    """Not used in the paper. There are no checksums of the unpacked files, so these are not verified."""
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        from torchvision.datasets import FashionMNIST  # two seconds to import
+        from torchvision.datasets import FashionMNIST  # takes two seconds to import
 
         folder = Path(self.root) / "FashionMNIST" / "raw"
-        files = [(folder / name, f"{FashionMNIST.mirrors[0]}{name}", md5) for name, md5 in FashionMNIST.resources]
+        archives = {folder / name: md5 for name, md5 in FashionMNIST.resources}
 
-        def bring() -> None:
-            for path, url, md5 in files:
-                if not path.with_suffix("").is_file():
-                    downloads.gunzipped(self.fetched(path, url, md5), path.with_suffix(""))
+        def missing() -> list[Path]:
+            return [path for path in archives if not path.with_suffix("").is_file()]
 
-        self.provide(lambda: all(path.with_suffix("").is_file() for path, _, _ in files), bring)
-        with understood(folder):
-            train, test = FashionMNIST(self.root, train=True), FashionMNIST(self.root, train=False)
-        parts = [(part.data.numpy()[:, None], part.targets.numpy()) for part in (train, test)]
-        return self.split(parts, FashionMNIST.classes, rng)
+        def download() -> None:
+            for path in missing():
+                url = f"{FashionMNIST.mirrors[0]}{path.name}"
+                downloads.gunzip(self.fetch(path, url, archives[path]), path.with_suffix(""))
+
+        self.ensure_files(lambda: not missing(), download)
+        with translate_torchvision_errors(folder):
+            splits = FashionMNIST(self.root, train=True), FashionMNIST(self.root, train=False)
+        train, test = ((split.data.numpy()[:, None], split.targets.numpy()) for split in splits)
+        return self.assemble(train, test, FashionMNIST.classes, rng)

@@ -1,4 +1,4 @@
-"""What the public datasets share: where their files lie, and which images are set aside."""
+"""Base class of the public datasets that torchvision reads: downloads their files and draws the validation images."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,75 +15,82 @@ from codline.data.raw_dataset import RawDataset
 from codline.datasets.base import DatasetSpec
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and standard deviation of each channel
-MEASURED: Statistics = ((), ())  # on the pool: the paper normalises, and does not say with which numbers
-# main_TOD.py, transforms. The mean is CIFAR-10's; the deviation is that within single images, averaged, so smaller than that of the pixels.
+# Computed from the pool: the paper normalizes, but does not say with which numbers.
+MEASURED: Statistics = ((), ())
+# From main_TOD.py, transforms. The mean is CIFAR-10's; the deviation is the average of those within single images,
+# which is smaller than the deviation of all pixels.
 RELEASED_CIFAR: Statistics = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-Part = tuple[np.ndarray, np.ndarray]  # uint8 images (N, channels, height, width), and their labels
+LabeledImages = tuple[np.ndarray, np.ndarray]  # uint8 images (N, channels, height, width) and their labels (N,)
 
 
-class Official(DatasetSpec):
-    root: str = "raw"  # where the files are, or go; DVC does not track it
-    download: bool = True  # what is not there
-    validation: NonNegativeInt = 0  # training images that are drawn and left out: neither in the pool nor for testing
-    pool: PositiveInt | None = None  # so many of the others, drawn at random; all of them if left out
+class OfficialDataset(DatasetSpec):
+    root: str = "raw"  # directory of the downloaded files; not tracked by DVC
+    download: bool = True  # fetch missing files
+    validation: NonNegativeInt = 0  # training images, drawn at random, outside of both the pool and the test set
+    pool: PositiveInt | None = None  # number of the remaining ones, drawn at random; default: all
 
-    def provide(self, ready: Callable[[], bool], bring: Callable[[], object]) -> None:
-        if not ready():
-            with downloads.alone(Path(self.root)):
-                if not ready():  # another campaign may have brought them while we waited
-                    bring()
+    def ensure_files(self, is_complete: Callable[[], bool], download: Callable[[], object]) -> None:
+        if not is_complete():
+            with downloads.download_lock(Path(self.root)):
+                if not is_complete():  # another campaign may have downloaded them in the meantime
+                    download()
 
-    def fetched(self, path: Path, url: str, md5: str) -> Path:
-        return downloads.fetched(path, url, md5, self.download)
+    def fetch(self, path: Path, url: str, md5: str) -> Path:
+        return downloads.fetch_file(path, url, md5, self.download)
 
-    def drawn(self, order: np.ndarray) -> np.ndarray:
-        """The rows of the pool, ascending, out of training images in random order. The images for validation do not depend on the pool's size."""
-        left = len(order) - self.validation
+    def draw_pool(self, shuffled_rows: np.ndarray) -> np.ndarray:
+        """Rows of the pool, ascending. Which images are for validation does not depend on the size of the pool."""
+        left = len(shuffled_rows) - self.validation
         if left < 1:
             raise UserError(
-                f"params.yaml: prepare.dataset.validation: found {self.validation}, but there are only {len(order)} training images"
+                f"params.yaml: prepare.dataset.validation: found {self.validation}, "
+                f"but there are only {len(shuffled_rows)} training images"
             )
         if self.pool is not None and self.pool > left:
             raise UserError(
                 f"params.yaml: prepare.dataset.pool: found {self.pool}, but only {left} training images are left for it"
             )
-        return np.sort(order[self.validation :][: self.pool])
+        return np.sort(shuffled_rows[self.validation :][: self.pool])
 
-    def split(
-        self, parts: list[Part], classes: list[str], rng: np.random.Generator, statistics: Statistics = MEASURED
+    def assemble(
+        self,
+        train: LabeledImages,
+        test: LabeledImages,
+        classes: list[str],
+        rng: np.random.Generator,
+        statistics: Statistics = MEASURED,
     ) -> RawDataset:
-        """Out of the images for training and those for testing: the pool first, then all test images."""
-        (train, answers), (test, test_answers) = parts
-        kept = self.drawn(rng.permutation(len(train)))
-        images = np.concatenate([train[kept], test])
-        labels = np.concatenate([answers[kept], test_answers]).astype(np.int32)
-        return RawDataset(images, labels, np.arange(len(images)) >= len(kept), tuple(classes), *statistics)
+        """The pool, drawn from the training images, followed by all test images."""
+        rows = self.draw_pool(rng.permutation(len(train[0])))
+        images, labels = (np.concatenate([train[i][rows], test[i]]) for i in (0, 1))
+        is_test = np.arange(len(images)) >= len(rows)
+        return RawDataset(images, labels.astype(np.int32), is_test, tuple(classes), *statistics)
 
 
-def cifar(spec: Official, kind: Any, rng: np.random.Generator, statistics: Statistics) -> RawDataset:
-    """`kind` is torchvision's CIFAR10 or CIFAR100. They are pickles, so that only bytes with the official md5 are loaded."""
+def load_cifar(spec: OfficialDataset, kind: Any, rng: np.random.Generator, statistics: Statistics) -> RawDataset:
+    """`kind` is torchvision's CIFAR10 or CIFAR100. The files are pickles, so their md5 is checked first."""
     from torchvision.datasets.utils import check_integrity
 
     root, folder = Path(spec.root), Path(spec.root) / kind.base_folder
     files = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
 
-    def bring() -> None:
-        with spec.fetched(root / kind.filename, kind.url, kind.tgz_md5).open("rb") as archive:
-            downloads.unpacked(archive, folder)
+    def download() -> None:
+        with spec.fetch(root / kind.filename, kind.url, kind.tgz_md5).open("rb") as archive:
+            downloads.extract_directory(archive, folder)
 
-    spec.provide(lambda: all(check_integrity(folder / name, md5) for name, md5 in files), bring)
-    with understood(folder), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*align should be passed")  # pickled by the numpy of 2009
-        train, test = kind(spec.root, train=True), kind(spec.root, train=False)
-    parts = [(part.data.transpose(0, 3, 1, 2), np.array(part.targets)) for part in (train, test)]
-    return spec.split(parts, train.classes, rng, statistics)
+    spec.ensure_files(lambda: all(check_integrity(folder / name, md5) for name, md5 in files), download)
+    with translate_torchvision_errors(folder), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*align should be passed")  # pickled with numpy of 2009
+        splits = kind(spec.root, train=True), kind(spec.root, train=False)
+    train, test = ((split.data.transpose(0, 3, 1, 2), np.array(split.targets)) for split in splits)
+    return spec.assemble(train, test, splits[0].classes, rng, statistics)
 
 
 @contextmanager
-def understood(path: Path) -> Iterator[None]:
-    """torchvision reads the files beneath `path`, and refuses in many ways what it does not know."""
+def translate_torchvision_errors(path: Path) -> Iterator[None]:
+    """Raises DataError for any error that torchvision raises for damaged files beneath `path`."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, KeyError, AssertionError, EOFError, OSError) as error:
-        why = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise DataError(f"{path}: not the official files ({why}); delete it, and it is made anew") from error
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise DataError(f"{path}: not the official files ({reason}); delete it, and it is made anew") from error

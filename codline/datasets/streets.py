@@ -1,4 +1,4 @@
-"""Street scenes drawn by arithmetic, for segmentation without a download: road, pavement, buildings, sky, plants, cars, and few small poles and people."""
+"""Synthetic street scenes, for segmentation without a download: 8 classes, poles and people being rare."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,16 +9,17 @@ from pydantic import Field, NonNegativeInt
 
 from codline.data import masks
 from codline.data.raw_dataset import RawDataset
-from codline.datasets.base import DatasetSpec, Task
+from codline.datasets.base import DatasetSpec, Task, random_test_split
 
 CLASSES = ("road", "pavement", "building", "sky", "vegetation", "car", "pole", "person")
 ROAD, PAVEMENT, BUILDING, SKY, VEGETATION, CAR, POLE, PERSON = range(len(CLASSES))
-ROUGHNESS = np.array([7, 6, 5, 2, 20, 4, 3, 6], np.int32)  # of each class's texture
-FINE = 2  # drawn at twice the size: a pixel that two classes share has no truth
-ONE = 256  # fractions are in 256ths, for integers give the same bits on every machine
+ROUGHNESS = np.array([7, 6, 5, 2, 20, 4, 3, 6], np.int32)  # strength of the texture of each class
+SUPERSAMPLING = 2  # drawn at twice the size; a final pixel that covers two classes is unlabeled
+ONE = 256  # fractions are integers in 256ths: integer arithmetic gives the same bits on every machine
 
-Colour = tuple[int, int, int]
-Rng = np.random.Generator
+Color = tuple[int, int, int]
+DrawObject = Callable[[int, int, int], None]  # x and y of its foot, and its scale
+ScaledDrawing = tuple[int, Callable[[], None]]
 
 
 class Streets(DatasetSpec):
@@ -28,24 +29,20 @@ class Streets(DatasetSpec):
     height: int = Field(default=64, ge=16)
     width: int = Field(default=96, ge=16)
     test: float = Field(default=0.2, gt=0, lt=1)
-    town: NonNegativeInt = 0  # another number, other streets
+    town: NonNegativeInt = 0  # seed of the scenes
 
-    def load(self, rng: Rng) -> RawDataset:
-        scenes = [
-            Scene(np.random.default_rng([self.town, i]), self.height, self.width).finished() for i in range(self.count)
-        ]
-        is_test = np.zeros(self.count, bool)
-        is_test[rng.permutation(self.count)[: round(self.test * self.count)]] = True
-        return RawDataset(
-            np.stack([image for image, _ in scenes]), [masks.encoded(mask) for _, mask in scenes], is_test, CLASSES
-        )
+    def load(self, rng: np.random.Generator) -> RawDataset:
+        generators = (np.random.default_rng([self.town, i]) for i in range(self.count))
+        scenes = [Scene(generator, self.height, self.width).render() for generator in generators]
+        images, labels = np.stack([image for image, _ in scenes]), [masks.encode_mask(mask) for _, mask in scenes]
+        return RawDataset(images, labels, random_test_split(self.count, self.test, rng), CLASSES)
 
 
 @dataclass(frozen=True)
 class Light:
-    zenith: Colour
-    horizon: Colour
-    tint: Colour
+    zenith: Color
+    horizon: Color
+    tint: Color
     shadows: bool = False
     lamps: bool = False
 
@@ -57,395 +54,310 @@ LIGHTS = (
     Light((92, 108, 164), (250, 196, 138), (256, 222, 184), shadows=True),
     Light((24, 32, 70), (126, 96, 116), (146, 144, 176), lamps=True),
 )
-WALLS: tuple[Colour, ...] = (
-    (176, 148, 122),
-    (150, 92, 76),
-    (198, 186, 164),
-    (128, 124, 126),
-    (168, 160, 150),
-    (186, 152, 96),
-    (112, 104, 112),
-)
-PAINTS: tuple[Colour, ...] = (
-    (182, 34, 36),
-    (40, 74, 150),
-    (226, 226, 228),
-    (34, 36, 42),
-    (140, 144, 150),
-    (212, 168, 44),
-    (44, 110, 84),
-    (236, 120, 40),
-)
-CLOTHES: tuple[Colour, ...] = (
-    (200, 50, 60),
-    (240, 200, 60),
-    (60, 90, 190),
-    (230, 230, 230),
-    (50, 50, 60),
-    (120, 60, 140),
-    (60, 150, 90),
-)
-SKINS: tuple[Colour, ...] = ((236, 200, 172), (198, 148, 112), (126, 84, 60))
 
 
-def corners(fine: np.ndarray) -> list[np.ndarray]:
-    """Of each block of FINE by FINE pixels the first, the second and so on."""
-    return [fine[i::FINE, j::FINE] for i in range(FINE) for j in range(FINE)]
+def palette(hex_colors: str) -> list[tuple[int, ...]]:
+    return [tuple(bytes.fromhex(color)) for color in hex_colors.split()]
+
+
+WALLS = palette("b0947a 965c4c c6baa4 807c7e a8a096 ba9860 706870")
+CAR_PAINTS = palette("b62224 284a96 e2e2e4 22242a 8c9096 d4a82c 2c6e54 ec7828")
+CLOTHES = palette("c8323c f0c83c 3c5abe e6e6e6 32323c 783c8c 3c965a")
+SKINS = palette("ecc8ac c69470 7e543c")
+
+
+def subpixels(canvas: np.ndarray) -> list[np.ndarray]:
+    """The supersampled canvas as SUPERSAMPLING ** 2 images of the final size."""
+    return [canvas[i::SUPERSAMPLING, j::SUPERSAMPLING] for i in range(SUPERSAMPLING) for j in range(SUPERSAMPLING)]
 
 
 class Scene:
-    """One street from the driver's seat. A thing's scale is ONE at the lower edge of the image and none at the horizon, and `unit` is the camera's height."""
+    """One street, seen by a driver.
 
-    def __init__(self, rng: Rng, height: int, width: int) -> None:
-        self.rng, self.H, self.W = rng, FINE * height, FINE * width
-        self.colour, self.label = np.zeros((self.H, self.W, 3), np.int32), np.full((self.H, self.W), SKY, np.uint8)
-        self.y, self.x = np.arange(self.H)[:, None], np.arange(self.W)[None]
-        self.light = LIGHTS[self.between(0, len(LIGHTS) - 1)]
-        self.eye, self.vanishing = self.share(self.H, 32, 50), self.share(self.W, 22, 78)
-        self.unit = self.H - self.eye
-        self.road = (
-            self.share(self.unit, 115, 165),
-            self.share(self.unit, 115, 165),
-        )  # from the middle to the left and the right kerb
-        self.walk = tuple(half + self.share(self.unit, 35, 80) for half in self.road)
-        self.sunny = self.between(0, 1)
+    Scales run from 0 at the horizon to ONE at the lower edge of the image. `unit` is the height of the camera above the
+    ground at scale ONE, in pixels; lateral positions are given at scale ONE too, relative to the vanishing point.
+    Sides are 0 (left) and 1 (right).
+    """
+
+    def __init__(self, rng: np.random.Generator, height: int, width: int) -> None:
+        self.rng, self.height, self.width = rng, SUPERSAMPLING * height, SUPERSAMPLING * width
+        self.color = np.zeros((self.height, self.width, 3), np.int32)
+        self.label = np.full((self.height, self.width), SKY, np.uint8)
+        self.y, self.x = np.arange(self.height)[:, None], np.arange(self.width)[None]
+        self.light = LIGHTS[self.randint(0, len(LIGHTS) - 1)]
+        self.horizon, self.vanishing = self.percent(self.height, 32, 50), self.percent(self.width, 22, 78)
+        self.unit = self.height - self.horizon
+        # Distances of the kerbs and of the houses from the middle, left and right.
+        self.road = self.percent(self.unit, 115, 165), self.percent(self.unit, 115, 165)
+        self.walk = tuple(half + self.percent(self.unit, 35, 80) for half in self.road)
+        self.sunny_side = self.randint(0, 1)
         self.draw()
 
     def draw(self) -> None:
-        self.sky()
-        self.skyline()
-        self.ground()
+        self.draw_sky()
+        self.draw_skyline()
+        self.draw_ground()
         for side in (0, 1):
-            self.row(side)
-        for _, paint in sorted(
-            self.things(), key=lambda thing: thing[0]
-        ):  # what is far is drawn first, and hidden by what is near
-            paint()
+            self.draw_houses(side)
+        for _, draw_object in sorted(self.objects(), key=lambda item: item[0]):  # near objects hide far ones
+            draw_object()
 
-    def finished(self) -> tuple[np.ndarray, np.ndarray]:
-        """The image (channels, height, width) and its mask."""
-        coarse = (
-            self.rng.integers(-8, 9, (-(-self.H // 4), -(-self.W // 4)), np.int32)
-            .repeat(4, 0)
-            .repeat(4, 1)[: self.H, : self.W]
-        )
-        texture = (coarse + self.rng.integers(-8, 9, (self.H, self.W), np.int32)) * ROUGHNESS[self.label] // 10
-        exposure = self.between(190, 280)
-        lit = (self.colour + texture[..., None]) * np.array(self.light.tint, np.int32) // ONE * exposure // ONE
-        image = sum(corners(lit.clip(0, 255)), np.zeros(3, np.int32)) // FINE**2
+    def render(self) -> tuple[np.ndarray, np.ndarray]:
+        """The image, uint8 (channels, height, width), and its mask, uint8 (height, width)."""
+        coarse = self.rng.integers(-8, 9, (-(-self.height // 4), -(-self.width // 4)), np.int32)
+        coarse = coarse.repeat(4, 0).repeat(4, 1)[: self.height, : self.width]
+        fine = self.rng.integers(-8, 9, (self.height, self.width), np.int32)
+        texture = (coarse + fine) * ROUGHNESS[self.label] // 10
+        exposure = self.randint(190, 280)
+        lit = (self.color + texture[..., None]) * np.array(self.light.tint, np.int32) // ONE * exposure // ONE
+        image = sum(subpixels(lit.clip(0, 255)), np.zeros(3, np.int32)) // SUPERSAMPLING**2
         image += self.rng.integers(-3, 4, image.shape, np.int32)
-        first, *others = corners(self.label)
+        first, *others = subpixels(self.label)
         mask = np.where(np.logical_and.reduce([first == other for other in others]), first, 255)
         return np.ascontiguousarray(image.clip(0, 255).astype(np.uint8).transpose(2, 0, 1)), mask.astype(np.uint8)
 
-    # What every part needs
+    # Random numbers, colors and shapes
 
-    def between(self, low: int, high: int) -> int:
+    def randint(self, low: int, high: int) -> int:
         return int(self.rng.integers(low, high + 1))
 
-    def share(self, whole: int, low: int, high: int) -> int:
-        """From `low` to `high` per cent of the whole."""
-        return whole * self.between(low, high) // 100
+    def percent(self, whole: int, low: int, high: int) -> int:
+        """Between `low` and `high` per cent of `whole`."""
+        return whole * self.randint(low, high) // 100
 
-    def one_of(self, choices: tuple[Colour, ...]) -> Colour:
-        return choices[self.between(0, len(choices) - 1)]
+    def choice(self, colors: list[tuple[int, ...]]) -> tuple[int, ...]:
+        return colors[self.randint(0, len(colors) - 1)]
 
-    def hazy(self, colour: tuple[int, ...], scale: int) -> np.ndarray:
-        near = min(ONE, 120 + 2 * scale)
-        found: np.ndarray = (np.array(colour) * near + np.array(self.light.horizon) * (ONE - near)) // ONE
-        return found
+    def hazy(self, color: tuple[int, ...], scale: int) -> np.ndarray:
+        nearness = min(ONE, 120 + 2 * scale)
+        mixed: np.ndarray = (np.array(color) * nearness + np.array(self.light.horizon) * (ONE - nearness)) // ONE
+        return mixed
 
-    def box(self, left: int, top: int, right: int, bottom: int, colour: np.ndarray, label: int) -> None:
+    def paint(self, where: np.ndarray, color: np.ndarray | Color, label: int, columns: slice = slice(None)) -> None:
+        self.color[:, columns][where], self.label[:, columns][where] = color, label
+
+    def box(self, left: int, top: int, right: int, bottom: int, color: np.ndarray, label: int) -> None:
         area = slice(max(top, 0), max(bottom, 0)), slice(max(left, 0), max(right, 0))
-        self.colour[area], self.label[area] = colour, label
+        self.color[area], self.label[area] = color, label
 
-    def oval(self, x: int, y: int, rx: int, ry: int, colour: np.ndarray, label: int) -> None:
+    def oval(self, x: int, y: int, rx: int, ry: int, color: np.ndarray, label: int) -> None:
         area, inside = self.ellipse(x, y, max(rx, 1), max(ry, 1))
-        self.colour[area][inside], self.label[area][inside] = colour, label
+        self.color[area][inside], self.label[area][inside] = color, label
 
     def shadow(self, x: int, y: int, rx: int, ry: int) -> None:
         area, inside = self.ellipse(x, y, max(rx, 1), max(ry, 1))
-        self.colour[area][inside] = self.colour[area][inside] * 5 // 9
+        self.color[area][inside] = self.color[area][inside] * 5 // 9
 
     def ellipse(self, x: int, y: int, rx: int, ry: int) -> tuple[tuple[slice, slice], np.ndarray]:
-        """The rows and columns that it touches, and which of the pixels there lie within."""
+        """Its bounding box, and which pixels of that are inside."""
         rows, columns = slice(max(y - ry, 0), max(y + ry + 1, 0)), slice(max(x - rx, 0), max(x + rx + 1, 0))
         return (rows, columns), ((self.x[:, columns] - x) * ry) ** 2 + ((self.y[rows] - y) * rx) ** 2 <= (rx * ry) ** 2
 
-    # What does not move
+    # Background
 
-    def sky(self) -> None:
-        down = (self.y * ONE // self.eye).clip(0, ONE)[..., None]
-        self.colour[:] = (np.array(self.light.zenith) * (ONE - down) + np.array(self.light.horizon) * down) // ONE
-        cloud = np.array(
-            [
-                (a + 3 * b) // 4
-                for a, b in zip(
-                    self.light.zenith, (250, 248, 246) if not self.light.lamps else self.light.horizon, strict=True
-                )
-            ]
-        )
-        for _ in range(self.between(0, 4)):
-            x, y = self.between(0, self.W), self.share(self.eye, 5, 60)
+    def draw_sky(self) -> None:
+        zenith, horizon = np.array(self.light.zenith), np.array(self.light.horizon)
+        down = (self.y * ONE // self.horizon).clip(0, ONE)[..., None]
+        self.color[:] = (zenith * (ONE - down) + horizon * down) // ONE
+        cloud = (zenith + 3 * (horizon if self.light.lamps else np.array((250, 248, 246)))) // 4
+        for _ in range(self.randint(0, 4)):
+            x, y = self.randint(0, self.width), self.percent(self.horizon, 5, 60)
             for _ in range(4):
-                self.oval(
-                    x + self.share(self.W, -9, 9),
-                    y + self.share(self.eye, -4, 4),
-                    self.share(self.W, 3, 9),
-                    self.share(self.eye, 3, 7),
-                    cloud,
-                    SKY,
-                )
+                cloud_x, cloud_y = x + self.percent(self.width, -9, 9), y + self.percent(self.horizon, -4, 4)
+                rx, ry = self.percent(self.width, 3, 9), self.percent(self.horizon, 3, 7)
+                self.oval(cloud_x, cloud_y, rx, ry, cloud, SKY)
 
-    def skyline(self) -> None:
-        """Roofs and trees where the street ends."""
+    def draw_skyline(self) -> None:
+        """Roofs and trees at the end of the street."""
         x = 0
-        while x < self.W:
-            wide, high = self.share(self.W, 3, 8), self.share(self.unit, 4, 22)
-            if self.between(0, 2):
-                self.box(x, self.eye - high, x + wide, self.eye + 1, self.hazy(self.one_of(WALLS), 8), BUILDING)
+        while x < self.width:
+            width, height = self.percent(self.width, 3, 8), self.percent(self.unit, 4, 22)
+            if self.randint(0, 2):
+                wall = self.hazy(self.choice(WALLS), 8)
+                self.box(x, self.horizon - height, x + width, self.horizon + 1, wall, BUILDING)
             else:
-                self.oval(x + wide // 2, self.eye, wide, high, self.hazy((70, 104, 62), 8), VEGETATION)
-            x += wide
+                self.oval(x + width // 2, self.horizon, width, height, self.hazy((70, 104, 62), 8), VEGETATION)
+            x += width
 
-    def ground(self) -> None:
-        depth = (self.y - self.eye).clip(0)
+    def draw_ground(self) -> None:
+        depth = (self.y - self.horizon).clip(0)
         across = (self.x - self.vanishing) * self.unit
-        away = self.unit * 64 // depth.clip(1)  # 64 at the lower edge of the image
-        below = np.broadcast_to(depth > 0, self.label.shape)
-        asphalt, stone, grass = self.between(66, 104), self.between(132, 176), self.between(84, 116)
-        self.lay(below, (grass - 26, grass, 52), VEGETATION)
-        walk = below & (across >= -self.walk[0] * depth) & (across <= self.walk[1] * depth)
-        self.lay(walk, (stone, stone - 4, stone - 10), PAVEMENT)
-        slab = self.share(self.unit, 30, 44)
-        self.lay(
-            walk & ((away % 24 < 3) | (across // depth.clip(1) % slab < 3)) & (depth > self.unit // 5),
-            (stone - 26, stone - 28, stone - 32),
-            PAVEMENT,
-        )
-        road = below & (across >= -self.road[0] * depth) & (across <= self.road[1] * depth)
-        self.lay(road, (asphalt, asphalt, asphalt + 4), ROAD)
-        kerb = road & ((across <= -(self.road[0] * 96 // 100) * depth) | (across >= self.road[1] * 96 // 100 * depth))
-        self.lay(kerb, (asphalt + 48,) * 3, ROAD)
-        self.stripe(road, across, depth, away)
-        self.shade(below, across, depth)
+        distance = self.unit * 64 // depth.clip(1)  # 64 at the lower edge of the image
+        ground = np.broadcast_to(depth > 0, self.label.shape)
+        asphalt, stone, grass = self.randint(66, 104), self.randint(132, 176), self.randint(84, 116)
+        self.paint(ground, (grass - 26, grass, 52), VEGETATION)
+        walk = ground & (across >= -self.walk[0] * depth) & (across <= self.walk[1] * depth)
+        self.paint(walk, (stone, stone - 4, stone - 10), PAVEMENT)
+        slab = self.percent(self.unit, 30, 44)
+        joints = ((distance % 24 < 3) | (across // depth.clip(1) % slab < 3)) & (depth > self.unit // 5)
+        self.paint(walk & joints, (stone - 26, stone - 28, stone - 32), PAVEMENT)
+        road = ground & (across >= -self.road[0] * depth) & (across <= self.road[1] * depth)
+        self.paint(road, (asphalt, asphalt, asphalt + 4), ROAD)
+        kerb = (across <= -(self.road[0] * 96 // 100) * depth) | (across >= self.road[1] * 96 // 100 * depth)
+        self.paint(road & kerb, (asphalt + 48, asphalt + 48, asphalt + 48), ROAD)
+        self.draw_markings(road, across, depth, distance)
+        if self.light.shadows:  # of the houses opposite to the sunny ones
+            edge = self.percent(self.road[1 - self.sunny_side], 10, 95)
+            shady = ground & (across <= -edge * depth if self.sunny_side else across >= edge * depth)
+            self.color[shady] = self.color[shady] * 3 // 5
 
-    def stripe(self, road: np.ndarray, across: np.ndarray, depth: np.ndarray, away: np.ndarray) -> None:
-        """A dashed line in the middle, sometimes a crossing for those on foot."""
+    def draw_markings(self, road: np.ndarray, across: np.ndarray, depth: np.ndarray, distance: np.ndarray) -> None:
+        """A dashed line in the middle, sometimes a zebra crossing."""
         middle, half = (self.road[1] - self.road[0]) // 2, self.unit * 3 // 100
-        dashed = (away + self.between(0, 47)) % 48 < 26
-        self.lay(
-            road & dashed & (across >= (middle - half) * depth) & (across <= (middle + half) * depth),
-            (222, 220, 208),
-            ROAD,
-        )
-        if self.between(0, 5) == 0:
-            start, bar = self.between(76, 150), self.share(self.unit, 26, 34)
-            crossing = road & (away >= start) & (away < start + 44)
-            self.lay(crossing & (across // depth.clip(1) % bar < bar // 2), (216, 214, 206), ROAD)
+        dashed = (distance + self.randint(0, 47)) % 48 < 26
+        line = (across >= (middle - half) * depth) & (across <= (middle + half) * depth)
+        self.paint(road & dashed & line, (222, 220, 208), ROAD)
+        if self.randint(0, 5) == 0:
+            start, bar = self.randint(76, 150), self.percent(self.unit, 26, 34)
+            crossing = road & (distance >= start) & (distance < start + 44)
+            self.paint(crossing & (across // depth.clip(1) % bar < bar // 2), (216, 214, 206), ROAD)
 
-    def shade(self, below: np.ndarray, across: np.ndarray, depth: np.ndarray) -> None:
-        """The houses opposite to the sunny ones keep the sun off."""
-        if self.light.shadows:
-            edge = self.share(self.road[1 - self.sunny], 10, 95)
-            shady = across <= -edge * depth if self.sunny else across >= edge * depth
-            self.colour[below & shady] = self.colour[below & shady] * 3 // 5
-
-    def lay(self, where: np.ndarray, colour: Colour, label: int) -> None:
-        self.colour[where], self.label[where] = colour, label
-
-    def row(self, side: int) -> None:
-        """Houses, or now and then a hedge, along the outer edge of a pavement, from the far end to the near one."""
-        away = (self.x[0] - self.vanishing) * (1 if side else -1)
-        scale = (away * ONE // self.walk[side]).clip(0)
-        start, leafy = 14, self.between(0, 99) < 22
+    def draw_houses(self, side: int) -> None:
+        """Houses and some hedges along the outer edge of the pavement, from far to near."""
+        across = (self.x[0] - self.vanishing) * (1 if side else -1)
+        scale = (across * ONE // self.walk[side]).clip(0)
+        start, mostly_hedges = 14, self.randint(0, 99) < 22
         while start < scale.max():
-            end = start * self.between(122, 185) // 100 + 1
-            found = np.flatnonzero((scale >= start) & (scale < end))
-            columns = slice(found[0], found[-1] + 1) if found.size else slice(0)
-            if leafy or self.between(0, 99) < 12:
-                self.hedge(columns, scale[columns])
+            end = start * self.randint(122, 185) // 100 + 1
+            covered = np.flatnonzero((scale >= start) & (scale < end))
+            columns = slice(covered[0], covered[-1] + 1) if covered.size else slice(0)
+            if mostly_hedges or self.randint(0, 99) < 12:
+                self.draw_hedge(columns, scale[columns])
             else:
-                self.house(columns, scale[columns], bright=side == self.sunny)
+                self.draw_house(columns, scale[columns], sunny=side == self.sunny_side)
             start = end
 
-    def hedge(self, columns: slice, scale: np.ndarray) -> None:
+    def draw_hedge(self, columns: slice, scale: np.ndarray) -> None:
         if scale.size:
-            high = self.share(self.unit, 50, 130) + self.rng.integers(-self.unit // 12, self.unit // 12 + 1, scale.size)
-            where = (self.y >= self.eye - (high - self.unit) * scale // ONE) & (
-                self.y < self.eye + self.unit * scale // ONE
-            )
-            self.fill(columns, where, self.hazy((62, 100, 50), int(scale.max())), VEGETATION)
+            mean_height, variation = self.percent(self.unit, 50, 130), (-self.unit // 12, self.unit // 12 + 1)
+            height = mean_height + self.rng.integers(*variation, scale.size)
+            top, bottom = self.horizon - (height - self.unit) * scale // ONE, self.horizon + self.unit * scale // ONE
+            color = self.hazy((62, 100, 50), int(scale.max()))
+            self.paint((self.y >= top) & (self.y < bottom), color, VEGETATION, columns)
 
-    def house(self, columns: slice, scale: np.ndarray, *, bright: bool) -> None:
+    def draw_house(self, columns: slice, scale: np.ndarray, *, sunny: bool) -> None:
         if not scale.size:
             return
-        high, storey, bay = (
-            self.share(self.unit, 180, 560),
-            self.share(self.unit, 78, 104),
-            self.share(self.unit, 56, 96),
-        )
-        foot = self.eye + self.unit * scale // ONE
-        above = (
-            (foot - self.y) * ONE // scale.clip(1)
-        )  # height above the pavement, as it would be at the lower edge of the image
-        along = 2 * self.W * ONE // scale.clip(1)
-        wall = tuple(channel * (118 if bright else 84) // 100 for channel in self.one_of(WALLS))
+        height, storey = self.percent(self.unit, 180, 560), self.percent(self.unit, 78, 104)
+        bay = self.percent(self.unit, 56, 96)
+        foot = self.horizon + self.unit * scale // ONE
+        above = (foot - self.y) * ONE // scale.clip(1)  # height above the pavement, at scale ONE
+        along = 2 * self.width * ONE // scale.clip(1)
+        wall = tuple(channel * (118 if sunny else 84) // 100 for channel in self.choice(WALLS))
         near = int(scale.max())
-        inside = (above > 0) & (above <= high)
-        self.fill(columns, inside, self.hazy(wall, near), BUILDING)
-        glass = (
-            (above % storey > storey * 30 // 100)
-            & (above % storey < storey * 78 // 100)
-            & (along % bay > bay * 24 // 100)
-            & (above < high * 94 // 100)
-        )
-        shop = (
-            (above < storey)
-            & (above > storey * 14 // 100)
-            & (above < storey * 80 // 100)
-            & (along % (2 * bay) > bay * 20 // 100)
-        )
-        panes = inside & (glass & (above > storey) | shop) & (scale > 26)
-        lit = self.light.lamps & ((along // bay * 7 + above // storey * 5 + high) % 3 != 0)
-        self.fill(columns, panes & ~lit, self.hazy((62, 74, 92), near), BUILDING)
-        self.fill(columns, panes & lit, np.array((510, 420, 210)), BUILDING)
-        self.fill(
-            columns,
-            inside & (above > high - self.unit // 12),
-            self.hazy(tuple(c * 6 // 10 for c in wall), near),
-            BUILDING,
-        )
+        inside = (above > 0) & (above <= height)
+        self.paint(inside, self.hazy(wall, near), BUILDING, columns)
+        window_rows = (above % storey > storey * 30 // 100) & (above % storey < storey * 78 // 100)
+        windows = window_rows & (along % bay > bay * 24 // 100) & (above < height * 94 // 100) & (above > storey)
+        shop_rows = (above > storey * 14 // 100) & (above < storey * 80 // 100)
+        shops = shop_rows & (along % (2 * bay) > bay * 20 // 100)
+        glass = inside & (windows | shops) & (scale > 26)
+        lit = self.light.lamps & ((along // bay * 7 + above // storey * 5 + height) % 3 != 0)
+        self.paint(glass & ~lit, self.hazy((62, 74, 92), near), BUILDING, columns)
+        self.paint(glass & lit, (510, 420, 210), BUILDING, columns)
+        eaves = self.hazy(tuple(channel * 6 // 10 for channel in wall), near)
+        self.paint(inside & (above > height - self.unit // 12), eaves, BUILDING, columns)
 
-    def fill(self, columns: slice, where: np.ndarray, colour: np.ndarray, label: int) -> None:
-        self.colour[:, columns][where], self.label[:, columns][where] = colour, label
+    # Objects on the ground
 
-    # What stands on the ground
-
-    def things(self) -> Iterator[tuple[int, Callable[[], None]]]:
-        """Each with its scale, in no order."""
+    def objects(self) -> Iterator[ScaledDrawing]:
+        """Scales of objects and functions that draw them, in no particular order."""
         for side in (0, 1):
-            yield from self.lamps(side)
-            yield from self.trees(side)
-            yield from self.parked(side)
-        for _ in range(self.between(0, 3)):
-            yield self.placed(self.car, self.lane(), 30, 190)
-        for _ in range(max(0, self.between(-2, 4))):
-            yield self.placed(self.person, self.beside(self.between(0, 1), 20, 85), 50, 220)
-        if self.between(0, 7) == 0:
-            yield self.placed(self.person, self.share(self.unit, -80, 80), 50, 130)
+            distance, step = self.randint(ONE + 40, 2 * ONE), self.randint(ONE, 3 * ONE)
+            yield from self.series(self.draw_pole, self.on_pavement(side, 6, 14), distance, step, self.randint(0, 2))
+            if self.randint(0, 2):
+                distance, step = self.randint(ONE + 60, 3 * ONE), self.randint(ONE, 2 * ONE)
+                place = self.on_pavement(side, 60, 130)
+                yield from self.series(self.draw_tree, place, distance, step, self.randint(1, 4))
+            if self.randint(0, 2) == 0:
+                distance, step = self.randint(ONE, 3 * ONE), self.randint(ONE * 3 // 4, ONE * 5 // 4)
+                place = self.signed(self.road[side] - self.unit * 43 // 100, side)
+                yield from self.series(self.draw_car, place, distance, step, self.randint(1, 5))
+        for _ in range(self.randint(0, 3)):
+            side = self.randint(0, 1)
+            lane = self.signed(self.percent(self.road[side], 32, 48), side)
+            yield self.at_random_scale(self.draw_car, lane, 30, 190)
+        for _ in range(max(0, self.randint(-2, 4))):
+            yield self.at_random_scale(self.draw_person, self.on_pavement(self.randint(0, 1), 20, 85), 50, 220)
+        if self.randint(0, 7) == 0:
+            yield self.at_random_scale(self.draw_person, self.percent(self.unit, -80, 80), 50, 130)
 
-    def placed(
-        self, paint: Callable[[int, int, int], None], across: int, far: int, near: int
-    ) -> tuple[int, Callable[[], None]]:
-        """Somewhere between two scales: evenly in depth, so mostly far away."""
-        scale = ONE * ONE // self.between(ONE * ONE // near, ONE * ONE // far)
-        return self.at(paint, across, scale)
+    def series(self, draw: DrawObject, across: int, distance: int, step: int, count: int) -> Iterator[ScaledDrawing]:
+        """Equal objects at equal distances."""
+        return (self.at_scale(draw, across, ONE * ONE // (distance + i * step)) for i in range(count))
 
-    def at(self, paint: Callable[[int, int, int], None], across: int, scale: int) -> tuple[int, Callable[[], None]]:
-        x, y = self.vanishing + across * scale // ONE, self.eye + self.unit * scale // ONE
-        return scale, lambda: paint(x, y, scale)
+    def at_random_scale(self, draw: DrawObject, across: int, far: int, near: int) -> ScaledDrawing:
+        """Uniform in distance between two scales, so mostly far away."""
+        return self.at_scale(draw, across, ONE * ONE // self.randint(ONE * ONE // near, ONE * ONE // far))
 
-    def beside(self, side: int, low: int, high: int) -> int:
-        """A place on the pavement: 0 is at the kerb, 100 at the houses."""
-        place = self.road[side] + self.share(self.walk[side] - self.road[side], low, high)
-        return place if side else -place
+    def at_scale(self, draw: DrawObject, across: int, scale: int) -> ScaledDrawing:
+        x, y = self.vanishing + across * scale // ONE, self.horizon + self.unit * scale // ONE
+        return scale, lambda: draw(x, y, scale)
 
-    def lane(self) -> int:
-        side = self.between(0, 1)
-        where = self.share(self.road[side], 32, 48)
-        return where if side else -where
+    def on_pavement(self, side: int, low: int, high: int) -> int:
+        """A lateral position in per cent of the pavement, from the kerb (0) to the houses (100)."""
+        return self.signed(self.road[side] + self.percent(self.walk[side] - self.road[side], low, high), side)
 
-    def lamps(self, side: int) -> Iterator[tuple[int, Callable[[], None]]]:
-        away, step, place = self.between(ONE + 40, 2 * ONE), self.between(ONE, 3 * ONE), self.beside(side, 6, 14)
-        for number in range(self.between(0, 2)):
-            yield self.at(self.pole, place, ONE * ONE // (away + number * step))
+    def signed(self, across: int, side: int) -> int:
+        return across if side else -across
 
-    def parked(self, side: int) -> Iterator[tuple[int, Callable[[], None]]]:
-        if self.between(0, 2) == 0:
-            away, step, place = (
-                self.between(ONE, 3 * ONE),
-                self.between(ONE * 3 // 4, ONE * 5 // 4),
-                self.road[side] - self.unit * 43 // 100,
-            )
-            for number in range(self.between(1, 5)):
-                yield self.at(self.car, place if side else -place, ONE * ONE // (away + number * step))
+    def size(self, percent: int, scale: int) -> int:
+        """Per cent of the unit, in pixels at this scale."""
+        return self.unit * percent * scale // 100 // ONE
 
-    def trees(self, side: int) -> Iterator[tuple[int, Callable[[], None]]]:
-        if self.between(0, 2):
-            away, step, place = self.between(ONE + 60, 3 * ONE), self.between(ONE, 2 * ONE), self.beside(side, 60, 130)
-            for number in range(self.between(1, 4)):
-                yield self.at(self.tree, place, ONE * ONE // (away + number * step))
-
-    def car(self, x: int, y: int, scale: int) -> None:
-        """From behind on the right, from the front on the left."""
-        high, half = self.unit * 66 * scale // 100 // ONE, self.unit * 40 * scale // 100 // ONE
-        paint, rear = self.hazy(self.one_of(PAINTS), scale), x > self.vanishing
-        dark, glass = self.hazy((26, 26, 30), scale), self.hazy((70, 86, 104), scale)
-        self.shadow(x, y, half * 12 // 10 + 1, high // 7 + 1)
-        for wheel in (x - half, x + half - half * 4 // 10):
-            self.box(wheel, y - high // 5, wheel + half * 4 // 10 + 1, y + high // 20 + 1, dark, CAR)
-        self.box(x - half, y - high * 58 // 100, x + half + 1, y - high // 9, paint, CAR)
-        for row in range(high * 42 // 100):  # the cabin narrows towards the roof
-            inset = half * (14 + row * 26 // max(high * 42 // 100, 1)) // 100
-            level = y - high * 58 // 100 - row
+    def draw_car(self, x: int, y: int, scale: int) -> None:
+        """Seen from behind on the right side of the road, from the front on the left."""
+        height, half = self.size(66, scale), self.size(40, scale)
+        paint, is_rear = self.hazy(self.choice(CAR_PAINTS), scale), x > self.vanishing
+        tire, glass = self.hazy((26, 26, 30), scale), self.hazy((70, 86, 104), scale)
+        self.shadow(x, y, half * 12 // 10 + 1, height // 7 + 1)
+        for left in (x - half, x + half - half * 4 // 10):
+            self.box(left, y - height // 5, left + half * 4 // 10 + 1, y + height // 20 + 1, tire, CAR)
+        self.box(x - half, y - height * 58 // 100, x + half + 1, y - height // 9, paint, CAR)
+        cabin = height * 42 // 100
+        for row in range(cabin):  # narrower towards the roof
+            inset = half * (14 + row * 26 // max(cabin, 1)) // 100
+            level = y - height * 58 // 100 - row
             self.box(x - half + inset, level - 1, x + half - inset + 1, level, paint, CAR)
-            if high * 5 // 100 < row < high * 34 // 100:
+            if height * 5 // 100 < row < height * 34 // 100:
                 self.box(x - half + inset * 3 // 2, level - 1, x + half - inset * 3 // 2 + 1, level, glass, CAR)
-        bright = (
-            np.array((300, 40, 30) if rear else (340, 330, 280))
-            if self.light.lamps
-            else self.hazy((210, 30, 30) if rear else (240, 236, 214), scale)
-        )
-        for lamp in (x - half, x + half - half * 30 // 100):
-            self.box(lamp, y - high * 48 // 100, lamp + half * 30 // 100 + 1, y - high * 36 // 100, bright, CAR)
-        self.box(
-            x - half * 3 // 10,
-            y - high * 30 // 100,
-            x + half * 3 // 10,
-            y - high * 20 // 100,
-            self.hazy((226, 222, 200), scale),
-            CAR,
-        )
+        if self.light.lamps:
+            lamp = np.array((300, 40, 30) if is_rear else (340, 330, 280))
+        else:
+            lamp = self.hazy((210, 30, 30) if is_rear else (240, 236, 214), scale)
+        for left in (x - half, x + half - half * 30 // 100):
+            self.box(left, y - height * 48 // 100, left + half * 30 // 100 + 1, y - height * 36 // 100, lamp, CAR)
+        plate, plate_half = self.hazy((226, 222, 200), scale), half * 3 // 10
+        self.box(x - plate_half, y - height * 30 // 100, x + plate_half, y - height * 20 // 100, plate, CAR)
 
-    def person(self, x: int, y: int, scale: int) -> None:
-        high = self.unit * self.between(68, 84) * scale // 100 // ONE
-        half, head = max(high * 13 // 100, 1), max(high * 9 // 100, 1)
-        coat, legs, skin = (self.hazy(self.one_of(choice), scale) for choice in (CLOTHES, CLOTHES[2:5], SKINS))
-        stride = self.between(0, half)
-        self.shadow(x, y, half + 1, max(high // 16, 1))
-        self.box(x - half + 1 - stride // 2, y - high * 50 // 100, x + 1 - stride // 2, y, legs, PERSON)
-        self.box(x + stride // 2, y - high * 50 // 100, x + half + stride // 2, y, legs, PERSON)
-        self.box(x - half, y - high * 82 // 100, x + half + 1, y - high * 42 // 100, coat, PERSON)
-        self.oval(x, y - high + head, head, head, skin, PERSON)
+    def draw_person(self, x: int, y: int, scale: int) -> None:
+        height = self.size(self.randint(68, 84), scale)
+        half, head = max(height * 13 // 100, 1), max(height * 9 // 100, 1)
+        coat, legs, skin = (self.hazy(self.choice(colors), scale) for colors in (CLOTHES, CLOTHES[2:5], SKINS))
+        stride, hip = self.randint(0, half), y - height * 50 // 100
+        self.shadow(x, y, half + 1, max(height // 16, 1))
+        self.box(x - half + 1 - stride // 2, hip, x + 1 - stride // 2, y, legs, PERSON)
+        self.box(x + stride // 2, hip, x + half + stride // 2, y, legs, PERSON)
+        self.box(x - half, y - height * 82 // 100, x + half + 1, y - height * 42 // 100, coat, PERSON)
+        self.oval(x, y - height + head, head, head, skin, PERSON)
 
-    def pole(self, x: int, y: int, scale: int) -> None:
-        high, half = self.unit * 270 * scale // 100 // ONE, self.unit * 2 * scale // 100 // ONE
-        grey, arm = self.hazy((84, 88, 92), scale), self.unit * 34 * scale // 100 // ONE
-        left = (x - half) // FINE * FINE  # thin as it is, it has some pixels to itself
-        self.box(left, y - high, left + (2 * half // FINE + 1) * FINE, y, grey, POLE)
-        inwards = -1 if x > self.vanishing else 1
-        left, right = sorted((x, x + inwards * arm))
-        self.box(left, y - high - half, right + 1, y - high + half + 1, grey, POLE)
+    def draw_pole(self, x: int, y: int, scale: int) -> None:
+        """A street lamp with an arm over the road."""
+        top, half, arm = y - self.size(270, scale), self.size(2, scale), self.size(34, scale)
+        gray = self.hazy((84, 88, 92), scale)
+        left = (x - half) // SUPERSAMPLING * SUPERSAMPLING  # covers whole final pixels, though it is thin
+        self.box(left, top, left + (2 * half // SUPERSAMPLING + 1) * SUPERSAMPLING, y, gray, POLE)
+        tip = x - arm if x > self.vanishing else x + arm
+        self.box(min(x, tip), top - half, max(x, tip) + 1, top + half + 1, gray, POLE)
         glow = np.array((520, 470, 330)) if self.light.lamps else self.hazy((214, 214, 204), scale)
-        tip = x + inwards * arm
-        self.box(tip - 2 * half - 1, y - high + half, tip + 2 * half + 2, y - high + 3 * half + 2, glow, POLE)
+        self.box(tip - 2 * half - 1, top + half, tip + 2 * half + 2, top + 3 * half + 2, glow, POLE)
 
-    def tree(self, x: int, y: int, scale: int) -> None:
-        high, half = (
-            self.unit * self.between(150, 260) * scale // 100 // ONE,
-            max(self.unit * 6 * scale // 100 // ONE, 1),
-        )
-        self.box(x - half, y - high * 60 // 100, x + half + 1, y, self.hazy((86, 64, 46), scale), VEGETATION)
-        green, crown = self.between(88, 132), high * 34 // 100
-        for part in range(7):
-            leaf = self.hazy((green - 44 + 3 * part, green - 12 + 5 * part, 40 + 2 * part), scale)
-            dx, dy = self.share(crown, -62, 62), self.share(crown, -55, 55) - part * crown // 14
-            self.oval(
-                x + dx,
-                y - high * 70 // 100 + dy,
-                self.share(crown, 42, 66),
-                self.share(crown, 36, 56),
-                leaf,
-                VEGETATION,
-            )
+    def draw_tree(self, x: int, y: int, scale: int) -> None:
+        height, half = self.size(self.randint(150, 260), scale), max(self.size(6, scale), 1)
+        self.box(x - half, y - height * 60 // 100, x + half + 1, y, self.hazy((86, 64, 46), scale), VEGETATION)
+        green, crown = self.randint(88, 132), height * 34 // 100
+        for i in range(7):
+            leaf = self.hazy((green - 44 + 3 * i, green - 12 + 5 * i, 40 + 2 * i), scale)
+            dx, dy = self.percent(crown, -62, 62), self.percent(crown, -55, 55) - i * crown // 14
+            rx, ry = self.percent(crown, 42, 66), self.percent(crown, 36, 56)
+            self.oval(x + dx, y - height * 70 // 100 + dy, rx, ry, leaf, VEGETATION)

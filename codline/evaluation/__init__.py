@@ -1,0 +1,1 @@
+"""Metrics of models, diagnosis of scores against true losses, and statistics of studies."""

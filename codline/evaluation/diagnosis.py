@@ -1,81 +1,97 @@
-"""What diagnose looks at: each unlabelled image's true loss beside all that could have foretold it, a chunk of the pool at a time."""
+"""Diagnosis of a simulated query: true losses of the unlabeled images next to everything that could predict them.
 
-from collections.abc import Callable, Iterator
+Outputs are read chunk by chunk, so memory does not grow with their size.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from codline.acquisition.discrepancy import discrepancy
-from codline.acquisition.image_losses import losses
-from codline.data.array_store import Arrays
-from codline.data.dense_outputs import NOTHING
-from codline.data.masks import kept_targets
-from codline.data.output_store import softmax
+from codline.data.array_store import ArrayStore
+from codline.data.dense_outputs import IGNORE_INDEX
+from codline.data.masks import decode_subsampled_targets
+from codline.data.output_store import OutputStore, softmax
 from codline.evaluation import rank_statistics
-
-Pass = Callable[[np.ndarray], Iterator[tuple[np.ndarray, np.ndarray]]]  # ids -> (ids, logits), batch by batch
+from codline.learning.image_losses import image_losses
 
 
 @dataclass(frozen=True)
-class Hindsight:
-    """One value per image, rows aligned with `ids`."""
+class ImageStatistics:
+    """One row per unlabeled image, aligned with `ids`."""
 
     ids: np.ndarray
     losses: np.ndarray
-    moved: np.ndarray  # since the last cycle's model; nan where that saw nothing
-    rivals: dict[str, np.ndarray]  # what other strategies would have scored
-    classes: (
-        np.ndarray
-    )  # (images, classes): how often each class is in the truth: once, or in so many of the pixels kept
+    discrepancies: np.ndarray  # to the previous cycle's outputs; nan for images without any
+    strategy_scores: dict[str, np.ndarray]  # what other strategies would have scored, by name
+    class_counts: np.ndarray  # (images, classes): labels of each class, or stored pixels of each class in the mask
 
 
-def looked_back(
-    ids: np.ndarray, truth: np.ndarray, ours: Arrays, before: Arrays, classes: int, chunk: int
-) -> Hindsight:
-    """`truth` are labels as tables keep them."""
-    parts = [
-        of_chunk(ids[start : start + chunk], truth[start : start + chunk], ours, before, classes)
-        for start in range(0, len(ids), chunk)
-    ]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Hindsight(ids, joined.pop("losses"), joined.pop("moved"), classes=joined.pop("classes"), rivals=joined)
+def image_statistics(
+    ids: np.ndarray,
+    labels: np.ndarray,
+    outputs: ArrayStore,
+    previous: OutputStore,
+    random_scores: np.ndarray,
+    *,
+    classes: int,
+    chunk_size: int,
+) -> ImageStatistics:
+    """`labels` are as tables store them (class numbers or encoded masks), `random_scores` the strategy `random`'s."""
+    slices = [slice(start, start + chunk_size) for start in range(0, len(ids), chunk_size)]
+    chunks = [chunk_statistics(ids[rows], labels[rows], outputs, previous, classes) for rows in slices]
+    columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    own = {name: columns.pop(name) for name in ("losses", "discrepancies", "class_counts")}
+    scores = columns | {"random": random_scores}
+    # Against the untrained model of `init`, COD follows another rule, which depends on the strategy's parameters.
+    if previous.metadata["cycle"] != "init" and not np.isnan(own["discrepancies"]).any():
+        scores["cod"] = own["discrepancies"]
+    return ImageStatistics(ids, strategy_scores=scores, **own)
 
 
-def of_chunk(ids: np.ndarray, truth: np.ndarray, ours: Arrays, before: Arrays, classes: int) -> dict[str, np.ndarray]:
-    logits, wanted = ours.take(ids), kept_targets(truth)
-    probs, kept, moved = softmax(logits), before.has(ids), np.full(len(ids), np.nan)
-    if kept.any():
-        moved[kept] = discrepancy(probs[kept], softmax(before.take(ids[kept])))
+def chunk_statistics(
+    ids: np.ndarray, labels: np.ndarray, outputs: ArrayStore, previous: ArrayStore, classes: int
+) -> dict[str, np.ndarray]:
+    logits, targets = outputs.take(ids), decode_subsampled_targets(labels)
+    probs, has_previous, discrepancies = softmax(logits), previous.contains(ids), np.full(len(ids), np.nan)
+    if has_previous.any():
+        discrepancies[has_previous] = discrepancy(probs[has_previous], softmax(previous.take(ids[has_previous])))
     return {
-        "losses": losses(logits, wanted),
-        "moved": moved,
-        "classes": counted(wanted, classes),
-    } | rank_statistics.rivals(probs)
+        "losses": image_losses(logits, targets),
+        "discrepancies": discrepancies,
+        "class_counts": count_classes(targets, classes),
+        **rank_statistics.uncertainty_scores(probs),
+    }
 
 
-def counted(wanted: np.ndarray, classes: int) -> np.ndarray:
-    pixels = wanted.reshape(len(wanted), -1)
-    return np.stack([np.bincount(row[row != NOTHING] if wanted.ndim > 1 else row, minlength=classes) for row in pixels])
+def count_classes(targets: np.ndarray, classes: int) -> np.ndarray:
+    rows = targets.reshape(len(targets), -1)
+    is_mask = targets.ndim > 1
+    return np.stack([np.bincount(row[row != IGNORE_INDEX] if is_mask else row, minlength=classes) for row in rows])
 
 
-def captured_by(other: Pass, seen: Hindsight, ours: Arrays) -> dict[str, Any]:
-    """The capture curve of the discrepancy to another network."""
-    moved = np.concatenate([discrepancy(softmax(ours.take(some)), softmax(logits)) for some, logits in other(seen.ids)])
-    captured = rank_statistics.capture(moved, seen.losses, seen.ids)
+def discrepancy_capture(
+    statistics: ImageStatistics, outputs: ArrayStore, other_logits: Iterable[tuple[np.ndarray, np.ndarray]]
+) -> dict[str, Any]:
+    """Capture curve of the discrepancy between stored outputs and another network's, given as (ids, logits) batches."""
+    scores = np.concatenate([discrepancy(softmax(outputs.take(ids)), softmax(logits)) for ids, logits in other_logits])
+    captured = rank_statistics.capture_curve(scores, statistics.losses, statistics.ids)
     return {"capture": captured.tolist(), "capture_gain": rank_statistics.capture_gain(captured)}
 
 
-def of_query(seen: Hindsight, asked: np.ndarray) -> dict[str, Any]:
-    """`asked` says which of the images were. COD's rule for the first cycle is a matter of parameters: there `moved` is no rival."""
+def query_statistics(statistics: ImageStatistics, is_queried: np.ndarray) -> dict[str, Any]:
+    """Losses and classes of the query, and its overlap with the queries of other strategies."""
+    ids, query = statistics.ids, statistics.ids[is_queried]
     overlaps = {
-        name: rank_statistics.overlap(seen.ids[asked], seen.ids[rank_statistics.ranked(rival, seen.ids)[: asked.sum()]])
-        for name, rival in seen.rivals.items()
+        name: rank_statistics.overlap(query, ids[rank_statistics.descending_order(scores, ids)[: len(query)]])
+        for name, scores in statistics.strategy_scores.items()
     }
-    moved = seen.moved[~np.isnan(seen.moved)]
+    discrepancies = statistics.discrepancies[~np.isnan(statistics.discrepancies)]
     return {
-        "mean_discrepancy": float(moved.mean()) if len(moved) else None,
-        "mean_loss_of_query": float(seen.losses[asked].mean()),
+        "mean_discrepancy": float(discrepancies.mean()) if len(discrepancies) else None,
+        "mean_loss_of_query": float(statistics.losses[is_queried].mean()),
         "overlap": overlaps,
-        "classes_in_query": seen.classes[asked].sum(axis=0).tolist(),
+        "classes_in_query": statistics.class_counts[is_queried].sum(axis=0).tolist(),
     }

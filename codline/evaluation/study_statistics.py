@@ -1,6 +1,6 @@
-"""A study's statistics, from the curves of its points.
+"""Statistics of a study: estimates over seeds, from the learning curves of its points.
 
-Intervals are 95% t-intervals over seeds; n is the number of seeds that an estimate rests on. With one seed there is no interval.
+Intervals are 95% t-intervals over seeds, n is the number of seeds; a single seed has no interval.
 """
 
 import csv
@@ -10,9 +10,9 @@ from typing import Any, TypedDict
 import numpy as np
 from scipy import stats
 
-from codline.core.primary_metric import headline
+from codline.core.primary_metric import primary_metric
 
-CONFIDENCE = 0.95
+CONFIDENCE_LEVEL = 0.95
 
 
 class Estimate(TypedDict):
@@ -21,99 +21,96 @@ class Estimate(TypedDict):
     n: int
 
 
-class Point(TypedDict):
+class PointResult(TypedDict):
     """A finished campaign of a study."""
 
     arm: str
     seed: int
-    curve: list[dict[str, Any]]  # cycle, labels, accuracy, loss, and of segmentation mean_iou
+    curve: list[dict[str, Any]]  # one row per cycle: cycle, labels, accuracy, loss; for segmentation also mean_iou
 
 
-Curve = dict[int, float]  # {labels: accuracy, or mean IoU}
+Curve = dict[int, float]  # {number of labels: accuracy, or mean IoU}
 
 
 def estimate(values: list[float]) -> Estimate:
     n = len(values)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n)) if n > 1 else None
-    return {"mean": float(np.mean(values)), "half": half, "n": n}
+    mean = float(np.mean(values))
+    if n == 1:
+        return {"mean": mean, "half": None, "n": n}
+    half = stats.t.ppf((1 + CONFIDENCE_LEVEL) / 2, n - 1) * np.std(values, ddof=1) / np.sqrt(n)
+    return {"mean": mean, "half": float(half), "n": n}
 
 
-def area(curve: Curve) -> float:
-    """Under the learning curve, by trapezoids, over the range of labels: so it reads as an accuracy. Of a single cycle, its accuracy."""
+def area_under_curve(curve: Curve) -> float:
+    """Trapezoidal area divided by the range of labels: a mean accuracy. For a single cycle, its accuracy."""
     labels = sorted(curve)
     accuracies = [curve[count] for count in labels]
     return float(np.trapezoid(accuracies, labels) / (labels[-1] - labels[0])) if len(labels) > 1 else accuracies[0]
 
 
-def curves(points: list[Point], arm: str) -> dict[int, Curve]:
-    """{seed: its curve}"""
+def curves_by_seed(points: list[PointResult], arm: str) -> dict[int, Curve]:
     return {
-        point["seed"]: {row["labels"]: headline(row)[1] for row in point["curve"]}
+        point["seed"]: {row["labels"]: primary_metric(row)[1] for row in point["curve"]}
         for point in points
         if point["arm"] == arm
     }
 
 
-def measure(points: list[Point]) -> str:
-    """What the study's models are measured by."""
-    return headline(points[0]["curve"][0])[0] if points and points[0]["curve"] else "accuracy"
+def metric_name(points: list[PointResult]) -> str:
+    """Name of the study's primary metric."""
+    return primary_metric(points[0]["curve"][0])[0] if points and points[0]["curve"] else "accuracy"
 
 
-def at_labels(seeds: dict[int, Curve]) -> list[dict[str, Any]]:
-    counts = sorted({labels for curve in seeds.values() for labels in curve})
+def estimates_by_labels(curves: dict[int, Curve]) -> list[dict[str, Any]]:
+    """A row for each number of labels; `curves` are those of one arm, by seed."""
+    counts = sorted({labels for curve in curves.values() for labels in curve})
     return [
-        {"labels": labels, **estimate([curve[labels] for curve in seeds.values() if labels in curve])}
+        {"labels": labels, **estimate([curve[labels] for curve in curves.values() if labels in curve])}
         for labels in counts
     ]
 
 
-def differences(ours: dict[int, Curve], theirs: dict[int, Curve]) -> dict[str, Any] | None:
-    """Seed by seed: two arms with one seed start from the same split and weights, so much of the chance cancels."""
-    both = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
-    if not both:
+def paired_differences(ours: dict[int, Curve], theirs: dict[int, Curve]) -> dict[str, Any] | None:
+    """Differences of two arms, paired by seed: the same seed means the same split and weights, so variance cancels."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
         return None
-    pairs = {
-        seed: {n: ours[seed][n] - theirs[seed][n] for n in ours[seed].keys() & theirs[seed].keys()}
-        for seed in sorted(ours.keys() & theirs.keys())
-    }
+    pairs = [(ours[seed], theirs[seed]) for seed in seeds]
+    curves = {seed: {n: a[n] - b[n] for n in a.keys() & b.keys()} for seed, (a, b) in zip(seeds, pairs, strict=True)}
     return {
-        "area": estimate([area(a) - area(b) for a, b in both]),
-        "final": estimate([a[max(a)] - b[max(b)] for a, b in both]),
-        "curve": at_labels(pairs),
+        "area": estimate([area_under_curve(a) - area_under_curve(b) for a, b in pairs]),
+        "final": estimate([a[max(a)] - b[max(b)] for a, b in pairs]),
+        "curve": estimates_by_labels(curves),
     }
 
 
-def summary(study: dict[str, Any]) -> dict[str, Any]:
-    """What results.json says: the study as it was asked for, with each arm's estimates and its difference to the reference."""
-    points: list[Point] = study["points"]
-    reference = curves(points, study["reference"])
+def summarize_study(study: dict[str, Any]) -> dict[str, Any]:
+    """The content of results.json: the study, with each arm's estimates and its difference to the reference arm."""
+    points: list[PointResult] = study["points"]
+    reference = curves_by_seed(points, study["reference"])
     arms = []
     for arm in study["arms"]:
-        seeds = curves(points, arm["arm"])
-        found: dict[str, Any] = {
-            "n": len(seeds),
-            "curve": at_labels(seeds),
-            "area": None,
-            "final": None,
-            "difference": None,
+        curves = curves_by_seed(points, arm["arm"])
+        is_reference = arm["arm"] == study["reference"]
+        estimates = {
+            "n": len(curves),
+            "curve": estimates_by_labels(curves),
+            "area": estimate([area_under_curve(curve) for curve in curves.values()]) if curves else None,
+            "final": estimate([curve[max(curve)] for curve in curves.values()]) if curves else None,
+            "difference": None if is_reference else paired_differences(curves, reference),
         }
-        if seeds:
-            found["area"] = estimate([area(curve) for curve in seeds.values()])
-            found["final"] = estimate([curve[max(curve)] for curve in seeds.values()])
-        if arm["arm"] != study["reference"]:
-            found["difference"] = differences(seeds, reference)
-        arms.append(arm | found)
+        arms.append(arm | estimates)
     return study | {"interval": "95% t-interval over seeds; differences are paired by seed", "arms": arms}
 
 
-def rows(study: dict[str, Any]) -> str:
-    """results.csv: a row for each arm, seed and cycle."""
+def results_csv(study: dict[str, Any]) -> str:
+    """The content of results.csv: a row for each arm, seed and cycle."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ["cycle", "labels", "accuracy", *(["mean_iou"] if measure(study["points"]) == "mean IoU" else []), "loss"]
+    has_iou = metric_name(study["points"]) == "mean IoU"
+    columns = ["cycle", "labels", "accuracy", *["mean_iou"] * has_iou, "loss"]
     writer.writerow(["study", "arm", "seed", *columns])
     for point in study["points"]:
-        writer.writerows(
-            [study["study"], point["arm"], point["seed"], *(row[key] for key in columns)] for row in point["curve"]
-        )
+        head = [study["study"], point["arm"], point["seed"]]
+        writer.writerows([*head, *(row[key] for key in columns)] for row in point["curve"])
     return text.getvalue()

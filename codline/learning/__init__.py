@@ -1,0 +1,1 @@
+"""Training and inference: device setup, augmentation, fit(), checkpoints, model files."""

@@ -8,52 +8,50 @@ from torch.nn import functional
 from codline.core.params import Section
 
 
-class Augment(Section):
-    crop: NonNegativeInt = 0  # pixels of black border on each side before a crop to the old size
+class Augmentation(Section):
+    crop: NonNegativeInt = 0  # pixels of black border added on each side before a random crop to the original size
     flip: bool = False
-    size: PositiveInt | None = (
-        None  # of the square that is cut out of each image at a random place; the whole image if left out
-    )
+    size: PositiveInt | None = None  # side of a square cut out at a random position; default: the whole image
 
     def __call__(self, images_BCHW: Tensor, generator: Generator) -> Tensor:
         if self.flip:
-            images_BCHW = flipped(images_BCHW, generator)
+            images_BCHW = random_flip(images_BCHW, generator)
         if self.crop:
-            images_BCHW = cropped(images_BCHW, self.crop, generator)
-        return cut(images_BCHW, self.size, generator) if self.size else images_BCHW
+            images_BCHW = random_shift(images_BCHW, self.crop, generator)
+        return random_square(images_BCHW, self.size, generator) if self.size else images_BCHW
 
-    def pair(self, images_BCHW: Tensor, masks_BHW: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-        """Bytes of images and of their masks, moved alike; what comes into a mask from outside is no class."""
-        # No class is 255: one more is 0 in a byte, which is what borders are filled with.
+    def with_masks(self, images_BCHW: Tensor, masks_BHW: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+        """Augment uint8 images and their masks alike. Padding has no class (255) in the masks."""
+        # Padding is filled with 0. Adding 1 makes the value for no class, 255, wrap around to 0.
         both_BCHW = self(torch.cat([images_BCHW, masks_BHW[:, None] + 1], 1), generator)
         return both_BCHW[:, :-1], both_BCHW[:, -1] - 1
 
 
-def flipped(images_BCHW: Tensor, generator: Generator) -> Tensor:
-    """Mirror about half of the images. Draws on the CPU, so that every device sees the same ones."""
+def random_flip(images_BCHW: Tensor, generator: Generator) -> Tensor:
+    """Mirror about half of the images. The draws are on the CPU, so that they are the same for every device."""
     mirror_B = (torch.rand(len(images_BCHW), generator=generator) < 0.5).to(images_BCHW.device)
     return torch.where(mirror_B[:, None, None, None], images_BCHW.flip(3), images_BCHW)
 
 
-def cropped(images_BCHW: Tensor, border: int, generator: Generator) -> Tensor:
-    """Pad with black and cut each image out again at its own random place, all in one gather."""
+def random_shift(images_BCHW: Tensor, border: int, generator: Generator) -> Tensor:
+    """Pad with black, then crop each image to its original size at a random position of its own."""
     B, _, H, W = images_BCHW.shape
     padded = functional.pad(images_BCHW, [border] * 4)
     top_B, left_B = torch.randint(0, 2 * border + 1, (2, B), generator=generator).to(images_BCHW.device)
-    return windows(padded, top_B, left_B, H, W)
+    return crop_windows(padded, top_B, left_B, H, W)
 
 
-def cut(images_BCHW: Tensor, size: int, generator: Generator) -> Tensor:
-    """A square of each image, or as much of it as there is."""
+def random_square(images_BCHW: Tensor, size: int, generator: Generator) -> Tensor:
+    """Crop each image to a square at a random position; a side shorter than `size` stays whole."""
     B, _, H, W = images_BCHW.shape
     h, w = min(size, H), min(size, W)
-    top_B, left_B = (
-        torch.randint(0, room + 1, (B,), generator=generator).to(images_BCHW.device) for room in (H - h, W - w)
-    )
-    return windows(images_BCHW, top_B, left_B, h, w)
+    top_B = torch.randint(0, H - h + 1, (B,), generator=generator).to(images_BCHW.device)
+    left_B = torch.randint(0, W - w + 1, (B,), generator=generator).to(images_BCHW.device)
+    return crop_windows(images_BCHW, top_B, left_B, h, w)
 
 
-def windows(images_BCHW: Tensor, top_B: Tensor, left_B: Tensor, height: int, width: int) -> Tensor:
+def crop_windows(images_BCHW: Tensor, top_B: Tensor, left_B: Tensor, height: int, width: int) -> Tensor:
+    """Cut one window out of each image, all in a single gather."""
     device = images_BCHW.device
     rows_Bh = top_B[:, None] + torch.arange(height, device=device)
     columns_Bw = left_B[:, None] + torch.arange(width, device=device)

@@ -1,4 +1,7 @@
-"""Epoch checkpoints: kept outside DVC's outputs (which are deleted before a stage runs), under the hash of all that determines the training."""
+"""Epoch checkpoints of train, keyed by the hash of everything that determines the result.
+
+They are in the untracked .codline/ directory, because DVC deletes a stage's outputs before it runs.
+"""
 
 import hashlib
 import json
@@ -10,47 +13,52 @@ from typing import Any
 import torch
 
 from codline.core.errors import DataError
-from codline.core.files import digest
-from codline.learning.fit import Progress
+from codline.core.files import file_sha256
+from codline.learning.fit import TrainingState
 from codline.learning.model_file import read_tensors, write_tensors
 from codline.runtime import state_directory
 
+ROOT = Path(__file__).parents[2]
+
 
 class Checkpoint:
-    """The last epoch of one training. pool.parquet holds every image's hash, so it stands for the images."""
+    """The state of one training after its last completed epoch.
+
+    pool.parquet, one of the inputs, has the hash of every image, so the images themselves need not be hashed.
+    """
 
     def __init__(self, inputs: list[Path], **settings: Any) -> None:
-        facts = {
-            "inputs": [digest(path) for path in inputs],
+        identity = {
+            "inputs": [file_sha256(path) for path in inputs],
             "settings": settings,
-            "code": code(),
+            "code": code_digest(),
             "torch": torch.__version__,
         }
-        self.path = state_directory.checkpoint(
-            hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
-        )
+        key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+        self.path = state_directory.checkpoint_path(key)
 
-    def write(self, progress: Progress) -> None:
-        write_tensors(self.path, progress.tensors, {"epoch": progress.epoch, "curve": progress.curve})
+    def write(self, state: TrainingState) -> None:
+        write_tensors(self.path, state.tensors, {"epoch": state.epoch, "curve": state.curve})
 
-    def read(self) -> Progress | None:
+    def read(self) -> TrainingState | None:
         if not self.path.exists():
             return None
         try:
             tensors, meta = read_tensors(self.path)
-        except DataError:  # left by a failing disk: training again costs time, resuming from it could cost exactness
+        except DataError:  # a corrupt file, for example after a disk failure: train again
             return None
-        return Progress(meta["epoch"], tensors, meta["curve"])
+        return TrainingState(meta["epoch"], tensors, meta["curve"])
 
     def discard(self) -> None:
-        """Training is over: run again, it really trains again."""
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def code() -> str:
-    """Hash of every module of ours that this process has loaded, the stage itself among them."""
-    root = Path(__file__).parents[1]
-    rooms = (root / "codline", root / "stages")
-    loaded = {Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
-    files = sorted(path for path in loaded if path.parent in rooms or path.parent.parent in rooms)
-    return hashlib.sha256("".join(digest(path) for path in files).encode()).hexdigest()
+def code_files() -> list[Path]:
+    """The modules of codline and stages that this process has imported."""
+    files = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    packages = (f"{ROOT}/codline/", f"{ROOT}/stages/")
+    return [Path(file) for file in sorted(files) if file.startswith(packages)]
+
+
+def code_digest() -> str:
+    return hashlib.sha256("".join(file_sha256(path) for path in code_files()).encode()).hexdigest()

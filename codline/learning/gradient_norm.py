@@ -1,4 +1,4 @@
-"""Squared gradient norm of the outputs with respect to the weights: the Lipschitz-type constant in the paper's bound."""
+"""Squared norm of the outputs' gradient by the weights: the Lipschitz-type constant of the paper's bound."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codline.learning.inference import Normalize, Take
+from codline.learning.inference import Normalize, TakeImages
 from codline.models.base import Network
 
-DIGITS = 6  # stored: the last digits of a float32 depend on the kernels that a CPU is given, and mean nothing
+DIGITS = 6  # significant digits that are stored: the last ones of a float32 differ between CPUs
 
 
-def mean_squared_norm(network: Network, take: Take, ids: np.ndarray, normalize: Normalize) -> float | None:
-    """Mean over the images with these ids, to six significant digits; None without images."""
+def mean_squared_norm(network: Network, take: TakeImages, ids: np.ndarray, normalize: Normalize) -> float | None:
+    """Mean over the images with these ids, to six significant digits; None if there are none."""
     if not len(ids):
         return None
     mean = squared_norms(network, normalize(torch.from_numpy(take(ids)).to(normalize.device))).mean()
@@ -21,16 +21,15 @@ def mean_squared_norm(network: Network, take: Take, ids: np.ndarray, normalize: 
 
 
 def squared_norms(network: Network, images: Tensor) -> Tensor:
-    """||df/dw||^2 of each image, summed over the classes: f are probabilities, the network is in evaluation mode.
+    """(N,) values of ||df/dw||^2, summed over the classes, where f are the probabilities in evaluation mode.
 
-    One backward pass per image and class. Batching them (vmap) takes grouped convolutions, whose kernels differ between CPUs and which are
-    slower for small networks.
+    One backward pass per image and class. Batching them (vmap) would use grouped convolutions, which are slower for
+    small networks and whose kernels differ between CPUs.
     """
     network.eval()
     weights = list(network.parameters())
-    return torch.tensor(
-        [squared_norm(network(image[None]).softmax(1)[0], weights) for image in images], dtype=torch.float64
-    )
+    norms = [squared_norm(network(image[None]).softmax(1)[0], weights) for image in images]
+    return torch.tensor(norms, dtype=torch.float64)
 
 
 def squared_norm(outputs: Tensor, weights: Sequence[Tensor]) -> float:

@@ -1,4 +1,4 @@
-"""Images in, logits out: streamed, so that memory does not grow with the pool."""
+"""Streaming inference: images in, logits out, batch by batch, so that memory does not grow with the pool."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -7,37 +7,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codline.data.dense_outputs import thinned
-from codline.learning.compute import multiplying
+from codline.data.dense_outputs import subsample_pixels
+from codline.learning.compute import autocast
 from codline.models.base import Network
 
-Take = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
-View = Callable[[Tensor], Tensor]
+TakeImages = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
+Transform = Callable[[Tensor], Tensor]
 
 
 class Normalize:
-    """uint8 images to standardised floats on the device, the channels of a pixel side by side: networks of convolutions run half again as fast."""
+    """Standardizes uint8 images, on the device. The result is channels_last: convolutions run 1.5 times as fast."""
 
     def __init__(self, mean: list[float], std: list[float], device: torch.device) -> None:
         self.device = device
         self.mean, self.std = (torch.tensor(values, device=device)[:, None, None] for values in (mean, std))
 
     def __call__(self, images: Tensor) -> Tensor:
-        # A plane per channel is standardised at a third of the time that it takes side by side; in place, for the floats are ours.
-        planes = (
-            images.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-            .div_(255)
-            .sub_(self.mean)
-            .div_(self.std)
-        )
+        # Standardizing in contiguous_format takes a third of the time of channels_last. In place, on our own copy.
+        planes = images.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
+        planes.div_(255).sub_(self.mean).div_(self.std)
         return torch.empty_like(planes, memory_format=torch.channels_last).copy_(planes)
 
 
-def stretches(count: int, size: int) -> Iterator[slice]:
-    """Cut `count` rows into stretches of `size`; a last stretch of one row joins its neighbour.
-
-    Batch-norm cannot train on a batch of one row.
-    """
+def batch_slices(count: int, size: int) -> Iterator[slice]:
+    """Cut `count` rows into batches of `size`. A single row left over joins the last batch: batch norm needs two."""
     start = 0
     while start < count:
         stop = start + size if count - start - size > 1 else count
@@ -45,94 +38,99 @@ def stretches(count: int, size: int) -> Iterator[slice]:
         start = stop
 
 
-def filled(images: np.ndarray) -> np.ndarray:
-    """Repeat the last image until there is a multiple of eight, so that outputs do not depend on how the pool is cut into batches.
+def pad_to_multiple_of_eight(images: np.ndarray) -> np.ndarray:
+    """Repeat the last image, so that outputs do not depend on how the pool is cut into batches.
 
-    MKL's kernels for all CPUs multiply rows four at a time, and give what is left over other last bits.
+    MKL's COMPATIBLE kernels multiply four rows at a time and compute remaining rows with other last bits.
     """
     missing = -len(images) % 8
     return np.concatenate([images, np.repeat(images[-1:], missing, axis=0)]) if missing else images
 
 
 @dataclass(frozen=True)
-class Pass:
-    """What is seen of one batch."""
+class RequestedOutputs:
+    """Which outputs to compute in addition to logits."""
 
-    ids: np.ndarray
-    logits: list[np.ndarray]  # of every network
-    features: np.ndarray | None = None  # of the first one, (images, channels), where asked for
-    samples: Iterator[np.ndarray] = field(
-        default_factory=lambda: iter(())
-    )  # logits of the first one under dropout, pass after pass, where asked for
-    predicted: np.ndarray | None = None  # losses foretold, where asked for
+    subsample: bool = False  # of dense logits, return only every eighth pixel
+    features: bool = False
+    # (passes, channels) factors for the features, the same for all images, so that results do not depend on batches.
+    dropout_factors: Tensor | None = None
+    loss_predictor: Callable[[list[Tensor]], Tensor] | None = None  # for the first network
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is asked for besides logits."""
+class BatchOutputs:
+    """Outputs for one batch of images: the logits of every network; the others, if requested, of the first one."""
 
-    thin: bool = False  # of dense logits, the pixels that are kept alone
-    features: bool = False
-    dropouts: Tensor | None = (
-        None  # (passes, channels): what the features are multiplied with; the same for every image, so that batches do not matter
-    )
-    predictor: Callable[[list[Tensor]], Tensor] | None = None  # what foretells the first network's losses
+    ids: np.ndarray
+    logits: list[np.ndarray]
+    features: np.ndarray | None = None  # (images, channels)
+    dropout_logits: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))  # one array per stochastic pass
+    predicted_losses: np.ndarray | None = None
 
 
 @torch.inference_mode()
-def passes(
+def forward_batches(
     networks: Sequence[Network],
-    take: Take,
+    take: TakeImages,
     ids: np.ndarray,
     normalize: Normalize,
     batch_size: int,
-    wanted: Wanted,
-    view: View | None = None,
-) -> Iterator[Pass]:
-    """Several networks see the same images; `view` may change these first."""
+    requested: RequestedOutputs,
+    transform: Transform | None = None,
+) -> Iterator[BatchOutputs]:
+    """Run all networks on the same images, after an optional transform of the raw pixels."""
     for network in networks:
         network.eval()
-    for rows in stretches(len(ids), batch_size):
+    first, *others = networks
+    for rows in batch_slices(len(ids), batch_size):
         count = len(ids[rows])
-        images = torch.from_numpy(filled(take(ids[rows]))).to(normalize.device)
-        inputs = normalize(images if view is None else view(images))
-        with multiplying(normalize.device):
-            stages, features, first = (
-                networks[0].staged(inputs) if wanted.predictor is not None else plain(networks[0], inputs)
-            )
-            said = [first, *(network(inputs) for network in networks[1:])]
-            foretold = wanted.predictor(stages) if wanted.predictor is not None else None
+        images = torch.from_numpy(pad_to_multiple_of_eight(take(ids[rows]))).to(normalize.device)
+        inputs = normalize(images if transform is None else transform(images))
+        predicted = None
+        with autocast(normalize.device):
+            if requested.loss_predictor is None:
+                features = first.body(inputs)
+                first_logits = first.head(features)
+            else:
+                stages, features, first_logits = first.forward_with_stages(inputs)
+            logits = [first_logits, *(network(inputs) for network in others)]
+            if requested.loss_predictor is not None:
+                predicted = requested.loss_predictor(stages)
         features = features.float()
-        samples = sampled(networks[0], features, wanted, count) if wanted.dropouts is not None else iter(())
         pooled = features.flatten(2).mean(2) if features.ndim > 2 else features
-        predicted = foretold.float().cpu().numpy()[:count] if foretold is not None else None
-        seen = pooled.cpu().numpy()[:count] if wanted.features else None
-        yield Pass(ids[rows], [told(each, wanted, count) for each in said], seen, samples, predicted)
-
-
-def plain(network: Network, inputs: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
-    features = network.body(inputs)
-    return [], features, network.head(features)
+        yield BatchOutputs(
+            ids=ids[rows],
+            logits=[to_array(each, requested, count) for each in logits],
+            features=pooled.cpu().numpy()[:count] if requested.features else None,
+            dropout_logits=stream_dropout_logits(first, features, requested, count),
+            predicted_losses=None if predicted is None else predicted.float().cpu().numpy()[:count],
+        )
 
 
 @torch.inference_mode()
-def sampled(network: Network, features: Tensor, wanted: Wanted, count: int) -> Iterator[np.ndarray]:
-    assert wanted.dropouts is not None
-    for factors in wanted.dropouts.to(features.device):
-        with multiplying(features.device):
+def stream_dropout_logits(
+    network: Network, features: Tensor, requested: RequestedOutputs, count: int
+) -> Iterator[np.ndarray]:
+    if requested.dropout_factors is None:
+        return
+    for factors in requested.dropout_factors.to(features.device):
+        with autocast(features.device):
             logits = network.head(features * factors.view(1, -1, *(1,) * (features.ndim - 2)))
-        yield told(logits, wanted, count)
+        yield to_array(logits, requested, count)
 
 
-def told(logits: Tensor, wanted: Wanted, count: int) -> np.ndarray:
+def to_array(logits: Tensor, requested: RequestedOutputs, count: int) -> np.ndarray:
+    """The first `count` rows, without those that were padded, in float32."""
     logits = logits.float()
-    found: np.ndarray = (thinned(logits) if wanted.thin and logits.ndim > 2 else logits).cpu().numpy()[:count]
-    return found
+    subsampled = subsample_pixels(logits) if requested.subsample and logits.ndim > 2 else logits
+    array: np.ndarray = subsampled.cpu().numpy()[:count]
+    return array
 
 
-def logits(
-    network: Network, take: Take, ids: np.ndarray, normalize: Normalize, batch_size: int, thin: bool = False
+def stream_logits(
+    network: Network, take: TakeImages, ids: np.ndarray, normalize: Normalize, batch_size: int, subsample: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield (ids, logits) of one network, batch by batch."""
-    for one in passes([network], take, ids, normalize, batch_size, Wanted(thin)):
-        yield one.ids, one.logits[0]
+    for batch in forward_batches([network], take, ids, normalize, batch_size, RequestedOutputs(subsample)):
+        yield batch.ids, batch.logits[0]

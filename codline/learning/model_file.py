@@ -1,4 +1,4 @@
-"""Model files: weights in safetensors, with what is needed to build the network again. Loading one runs no code."""
+"""Model files: weights in safetensors, with the metadata to rebuild the network. Loading one runs no code."""
 
 import json
 from collections.abc import Iterator
@@ -7,26 +7,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from codline.core.errors import DataError
-from codline.core.files import whole
+from codline.core.files import atomic_write
 from codline.models import AnyModel
 from codline.models.base import ModelSpec, Network
 
 
 @dataclass(frozen=True)
-class Card:
-    """What a model file says of itself."""
+class ModelCard:
+    """Metadata of a model file."""
 
     model: dict[str, Any]
     classes: int
     shape: tuple[int, ...]
     cycle: str
-    labels: int  # how many labelled images it was trained on
+    labels: int  # number of labeled images it was trained on
 
     @property
     def spec(self) -> ModelSpec:
@@ -34,62 +34,62 @@ class Card:
         return spec
 
 
-def save_network(path: Path, network: Network, card: Card) -> None:
+def save_network(path: Path, network: Network, card: ModelCard) -> None:
     write_tensors(path, network.state_dict(), asdict(card))
 
 
-def load_network(path: Path, *, classes: int, shape: tuple[int, ...]) -> tuple[Network, Card]:
+def load_network(path: Path, *, classes: int, shape: tuple[int, ...]) -> tuple[Network, ModelCard]:
     card = read_card(path, classes=classes, shape=shape)
-    network = card.spec.hollow(classes, shape)
+    network = card.spec.uninitialized_network(classes, shape)
     try:
         network.load_state_dict(read_tensors(path)[0])
     except RuntimeError as error:
-        raise DataError(
-            f"{path}: weights do not fit {card.spec.model_dump()}: {' '.join(str(error).split())}"
-        ) from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: weights do not fit {card.spec.model_dump()}: {reason}") from error
     return network, card
 
 
-def read_card(path: Path, *, classes: int, shape: tuple[int, ...]) -> Card:
-    """What the file says of its weights, which are not read."""
-    with opened(path) as file:
-        try:
-            meta = json.loads(file.metadata()["codline"])
-            card = Card(**meta | {"shape": tuple(meta["shape"])})
-            assert card.spec
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"{path}: not a model that codline wrote, or corrupt ({' '.join(str(error).split())})"
-            ) from error
+def read_card(path: Path, *, classes: int, shape: tuple[int, ...]) -> ModelCard:
+    """Read the metadata alone and check it against the dataset."""
+    with open_safetensors(path) as file:
+        meta = json.loads(file.metadata()["codline"])
+        card = ModelCard(**meta | {"shape": tuple(meta["shape"])})
+        assert card.spec
     if (card.classes, card.shape) != (classes, shape):
         raise DataError(
-            f"{path}: a model for {card.classes} classes and images of {card.shape}, but the dataset has {classes} classes and images of {shape}"
+            f"{path}: a model for {card.classes} classes and images of {card.shape}, "
+            f"but the dataset has {classes} classes and images of {shape}"
         )
     return card
 
 
-def write_tensors(path: Path, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-    # One metadata key alone: safetensors writes several in an order that changes from run to run.
-    data = save(
-        {key: value.detach().cpu().contiguous() for key, value in tensors.items()},
-        {"codline": json.dumps(meta, sort_keys=True)},
-    )
-    with whole(path) as part:
+def write_tensors(path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    # A single metadata key: safetensors writes several in an order that changes from run to run.
+    metadata = {"codline": json.dumps(meta, sort_keys=True)}
+    data = save({key: value.detach().cpu().contiguous() for key, value in tensors.items()}, metadata)
+    with atomic_write(path) as part:
         part.write_bytes(data)
 
 
-def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    with opened(path) as file:
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    with open_safetensors(path) as file:
         meta = json.loads(file.metadata()["codline"])
         return {key: file.get_tensor(key) for key in file.keys()}, meta  # noqa: SIM118 (not a dict)
 
 
+def tensors_under(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors called `<name>.<key>`, as {key: tensor}."""
+    prefix = f"{name}."
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_safetensors(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
             yield file
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found") from error
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: not a model that codline wrote, or corrupt ({error})") from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: not a model that codline wrote, or corrupt ({reason})") from error

@@ -1,4 +1,4 @@
-"""ResNet-18 (He et al., 2016) for photographs: torchvision's own, with a 7x7 stem of stride 2 and max-pooling; weights of ImageNet on request."""
+"""ResNet-18 (He et al., 2016) for photographs: torchvision's own, optionally with its ImageNet weights."""
 
 from pathlib import Path
 from pickle import UnpicklingError
@@ -14,11 +14,11 @@ from codline.models.base import ModelSpec, Network
 
 class ResNet18At224(ModelSpec):
     name: Literal["resnet18_224"] = "resnet18_224"
-    weights: Literal["none", "imagenet"] = "none"  # where the body starts; the head is drawn in any case
-    layers: int = Field(default=4, ge=0, le=4)  # so many of the body's four start there, and the stem
+    weights: Literal["none", "imagenet"] = "none"  # pretrained weights of the body; the head is always random
+    layers: int = Field(default=4, ge=0, le=4)  # how many of the four layers get them, besides the stem
 
     def build(self, classes: int, shape: tuple[int, ...]) -> Network:
-        from torchvision.models import resnet18  # two seconds to import, for this model alone
+        from torchvision.models import resnet18  # takes two seconds to import
 
         body = resnet18(num_classes=classes)
         if shape[0] != 3:
@@ -27,29 +27,29 @@ class ResNet18At224(ModelSpec):
         head, body.fc = body.fc, nn.Identity()
         return Network(body, head, stages=("layer1", "layer2", "layer3", "layer4"))
 
-    def start(self, network: Network) -> None:
+    def load_pretrained(self, network: Network) -> None:
         if self.weights == "none":
             return
         left_out = ("fc.", *(f"layer{i}." for i in range(self.layers + 1, 5)))
-        found = {key: value for key, value in imagenet().items() if not key.startswith(left_out)}
-        found["conv1.weight"] = seeing(found["conv1.weight"], network.body.get_parameter("conv1.weight").shape[1])
-        network.body.load_state_dict(network.body.state_dict() | found)
+        weights = {key: value for key, value in imagenet_weights().items() if not key.startswith(left_out)}
+        channels = network.body.get_parameter("conv1.weight").shape[1]
+        weights["conv1.weight"] = adapt_stem(weights["conv1.weight"], channels)
+        network.body.load_state_dict(network.body.state_dict() | weights)
 
 
-def imagenet() -> dict[str, Tensor]:
+def imagenet_weights() -> dict[str, Tensor]:
     from torchvision.models import ResNet18_Weights
 
-    weights = ResNet18_Weights.IMAGENET1K_V1
-    place = Path(torch.hub.get_dir()) / "checkpoints" / weights.url.rpartition("/")[2]
+    published = ResNet18_Weights.IMAGENET1K_V1
+    path = Path(torch.hub.get_dir()) / "checkpoints" / published.url.rpartition("/")[2]
     try:
-        found: dict[str, Tensor] = weights.get_state_dict(check_hash=True, weights_only=True)
+        weights: dict[str, Tensor] = published.get_state_dict(check_hash=True, weights_only=True)
     except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
-        raise DataError(
-            f"{place}: no weights of ImageNet ({' '.join(str(error).split())}); get {weights.url} and put it there"
-        ) from error
-    return found
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: no weights of ImageNet ({reason}); get {published.url} and put it there") from error
+    return weights
 
 
-def seeing(stem: Tensor, channels: int) -> Tensor:
-    """A stem for colour, changed for images of another number of channels: what is grey gives the same in all of them."""
-    return stem if channels == 3 else stem.sum(1, keepdim=True).repeat(1, channels, 1, 1) / channels
+def adapt_stem(weight: Tensor, channels: int) -> Tensor:
+    """Converts an RGB stem to another number of channels, with the same output for gray images."""
+    return weight if channels == 3 else weight.sum(1, keepdim=True).repeat(1, channels, 1, 1) / channels

@@ -1,4 +1,4 @@
-"""A U-Net (Ronneberger et al., 2015) of three levels, for segmentation on a CPU. Images may have any sides, odd ones too."""
+"""U-Net (Ronneberger et al., 2015) with three levels, for segmentation on a CPU. Images may have any size."""
 
 from typing import ClassVar, Literal
 
@@ -6,23 +6,20 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from codline.models.base import ModelSpec, Network
+from codline.models.base import ModelSpec, Network, conv_bn_relu
 
 
 class SmallUnet(ModelSpec):
     name: Literal["small_unet"] = "small_unet"
-    width: PositiveInt = 16  # channels of the first level; each of the next two has twice as many
+    width: PositiveInt = 16  # channels of the first level, doubled at each of the next two
     task: ClassVar[Literal["classification", "segmentation"]] = "segmentation"
 
     def build(self, classes: int, shape: tuple[int, ...]) -> Network:
-        return Network(
-            Levels(shape[0], self.width),
-            nn.Conv2d(self.width, classes, 1),
-            stages=("down1", "down2", "down3", "up2", "up1"),
-        )
+        body, head = UnetBody(shape[0], self.width), nn.Conv2d(self.width, classes, 1)
+        return Network(body, head, stages=("down1", "down2", "down3", "up2", "up1"))
 
 
-class Levels(nn.Module):
+class UnetBody(nn.Module):
     def __init__(self, inputs: int, w: int) -> None:
         super().__init__()
         self.down1, self.down2, self.down3 = level(inputs, w), level(w, 2 * w), level(2 * w, 4 * w)
@@ -34,19 +31,15 @@ class Levels(nn.Module):
         fine = self.down1(images)
         middle = self.down2(self.shrink(fine))
         coarse = self.down3(self.shrink(middle))
-        middle = self.up2(beside(middle, self.grow2(coarse)))
-        features: Tensor = self.up1(beside(fine, self.grow1(middle)))
+        middle = self.up2(concatenate_skip(middle, self.grow2(coarse)))
+        features: Tensor = self.up1(concatenate_skip(fine, self.grow1(middle)))
         return features
 
 
 def level(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(*layer(inputs, outputs), *layer(outputs, outputs))
+    return nn.Sequential(*conv_bn_relu(inputs, outputs), *conv_bn_relu(outputs, outputs))
 
 
-def layer(inputs: int, outputs: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
-
-
-def beside(known: Tensor, grown: Tensor) -> Tensor:
-    """Half of an odd side is rounded up: what grows back is a pixel too long."""
-    return torch.cat([known, grown[..., : known.shape[2], : known.shape[3]]], 1)
+def concatenate_skip(skip: Tensor, upsampled: Tensor) -> Tensor:
+    """Along the channels. Pooling rounds odd sizes up, so `upsampled` may be one pixel too large."""
+    return torch.cat([skip, upsampled[..., : skip.shape[2], : skip.shape[3]]], 1)

@@ -1,12 +1,12 @@
-"""The unsupervised objectives. To add one: write its file, and its class into this union."""
+"""The unsupervised objectives. To add one: write its file and add its class to this union."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from codline.objectives.cyclic import Cyclic
-from codline.objectives.ema import Ema
-from codline.objectives.ll4al import Ll4al
-from codline.objectives.none import Nothing
+from codline.objectives.cyclic import CyclicObjective
+from codline.objectives.ema import EmaObjective
+from codline.objectives.ll4al import Ll4alObjective
+from codline.objectives.none import NoObjective
 
-AnyObjective = Annotated[Nothing | Ema | Cyclic | Ll4al, Field(discriminator="name")]
+AnyObjective = Annotated[NoObjective | EmaObjective | CyclicObjective | Ll4alObjective, Field(discriminator="name")]

@@ -1,4 +1,4 @@
-"""What is added to the task loss, mostly from images without labels."""
+"""Base classes of the objectives: what training adds to the task loss, mostly from unlabeled images."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,40 +13,41 @@ from codline.models.base import Network
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Images of one step, and what the trained network says of them."""
+class TrainingBatch:
+    """Images of one training step, with the outputs of the network that is being trained."""
 
     images: Tensor
     features: Tensor
     logits: Tensor
-    stages: list[Tensor] = field(default_factory=list)  # what the network's stages say, where the companion asks for it
-    losses: Tensor | None = None  # the task loss of each image, likewise
+    # Only for auxiliary modules with `uses_stages`:
+    stages: list[Tensor] = field(default_factory=list)  # outputs of the network's stages
+    losses: Tensor | None = None  # task loss of each image
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What a training may be compared with, besides itself."""
+class TrainingContext:
+    """What an objective may use in addition to the network and its batches."""
 
-    previous: Network | None = None  # the last cycle's model; none in the first cycle
-    independent: Callable[[], Network] | None = None  # another untrained network
-    kept: Mapping[str, Tensor] = field(default_factory=dict)  # what the companion of the last cycle left
-    shape: Callable[[], tuple[int, ...]] = lambda: ()  # of an image: it takes a look at one
+    image_shape: tuple[int, ...]
+    previous_network: Network | None = None  # the previous cycle's model; None in the first cycle
+    make_independent: Callable[[], Network] | None = None  # untrained, with other weights than the first model
+    previous_auxiliary: Mapping[str, Tensor] = field(default_factory=dict)  # state of last cycle's auxiliary module
 
 
-class Companion(nn.Module):
-    """What an objective keeps beside the network through a training."""
+class AuxiliaryModule(nn.Module):
+    """Networks that an objective keeps next to the trained one, and the loss it computes with them."""
 
-    active = True  # whether there is a loss at all: an average can be kept for its own sake
-    staged = False  # whether it looks at labelled images alone, at what the stages say of them and at their losses
+    has_loss = True  # False: kept only for scoring
+    uses_stages = False  # True: the loss is computed from the stages' outputs and losses of labeled images alone
 
-    def trained(self) -> Iterable[nn.Parameter]:
-        """Parameters of its own that the optimizer moves, if any."""
+    def trainable_parameters(self) -> Iterable[nn.Parameter]:
+        """Parameters for the optimizer, in addition to the network's."""
         return ()
 
-    def begin(self, share: float) -> None:
-        """Called before every step, with the share of the training that is done."""
+    def start_step(self, progress: float) -> None:
+        """Called before every step, with the completed fraction of the training."""
 
-    def loss(self, labeled: Batch, unlabeled: Batch) -> Tensor:
+    def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
         raise NotImplementedError
 
     def update(self, network: Network) -> None:
@@ -54,32 +55,31 @@ class Companion(nn.Module):
 
 
 class Objective(Section):
-    def companion(self, network: Network, beside: Beside) -> Companion | None:
-        """None where there is nothing to add to the task loss."""
+    def make_auxiliary(self, network: Network, context: TrainingContext) -> AuxiliaryModule | None:
+        """None if there is nothing to add to the task loss."""
         return None
 
-    def unlabeled_batch(self, labeled: int) -> int:
-        """Images without labels in a step, beside so many with."""
-        return labeled
+    def unlabeled_batch_size(self, labeled_batch_size: int) -> int:
+        return labeled_batch_size
 
     def repeats_first_batch(self) -> bool:
-        """Whether the first cycle feeds the same unlabelled images in every step."""
+        """Whether the first cycle uses the same unlabeled images in every step."""
         return False
 
 
-class Discrepant(Objective):
-    """Squared output discrepancy to another network."""
+class DiscrepancyObjective(Objective):
+    """Squared discrepancy between the outputs of the trained network and those of another one."""
 
     weight: float = Field(default=0.05, ge=0)
     outputs: Literal["probs", "logits"] = "probs"
     reduce: Literal["sum", "mean"] = "sum"  # over the classes; the paper's norm is a sum
-    batch_size: PositiveInt | None = None  # unlabelled images in a step; as many as labelled ones if left out
+    batch_size: PositiveInt | None = None  # unlabeled images per step; default: as many as labeled ones
 
-    def unlabeled_batch(self, labeled: int) -> int:
-        return self.batch_size or labeled
+    def unlabeled_batch_size(self, labeled_batch_size: int) -> int:
+        return self.batch_size or labeled_batch_size
 
     def distance(self, ours: Tensor, theirs: Tensor) -> Tensor:
-        """Without the weight. Gradients flow into both, unless one is detached."""
+        """Discrepancy of two batches of logits, not weighted. Gradients flow into both unless one is detached."""
         if self.outputs == "probs":
             ours, theirs = ours.softmax(1), theirs.softmax(1)
         squares = functional.mse_loss(ours, theirs, reduction="none")

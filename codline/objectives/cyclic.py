@@ -1,4 +1,4 @@
-"""The squared output discrepancy to the last cycle's model, which stays as it was. The first cycle has none, and trains on its labels alone."""
+"""Squared output discrepancy to the previous cycle's model, kept fixed. The first cycle trains on labels alone."""
 
 import copy
 from typing import Literal
@@ -7,27 +7,27 @@ import torch
 from torch import Tensor
 
 from codline.models.base import Network
-from codline.objectives.base import Batch, Beside, Companion, Discrepant
+from codline.objectives.base import AuxiliaryModule, DiscrepancyObjective, TrainingBatch, TrainingContext
 
 
-class Cyclic(Discrepant):
+class CyclicObjective(DiscrepancyObjective):
     name: Literal["cyclic"] = "cyclic"
 
-    def companion(self, network: Network, beside: Beside) -> "Previous | None":
-        return Previous(beside.previous, self) if beside.previous is not None else None
+    def make_auxiliary(self, network: Network, context: TrainingContext) -> "PreviousModel | None":
+        return PreviousModel(context.previous_network, self) if context.previous_network is not None else None
 
 
-class Previous(Companion):
-    def __init__(self, network: Network, objective: Cyclic) -> None:
+class PreviousModel(AuxiliaryModule):
+    def __init__(self, network: Network, objective: CyclicObjective) -> None:
         super().__init__()
         self.objective = objective
         self.network = copy.deepcopy(network).requires_grad_(False)
 
-    def loss(self, labeled: Batch, unlabeled: Batch) -> Tensor:
+    def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
         return self.objective.weight * self.objective.distance(unlabeled.logits, self.logits(unlabeled.images))
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
-        self.network.eval()  # a finished model: its own normalisation statistics
+        self.network.eval()  # training is over for this model: use its own normalization statistics
         logits: Tensor = self.network(images).float()
         return logits

@@ -1,4 +1,4 @@
-"""The paper's unsupervised loss: the squared output discrepancy to an exponential moving average of the weights."""
+"""The paper's unsupervised loss: squared output discrepancy to a teacher, a moving average of the weights."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -10,79 +10,69 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from codline.models.base import Network
-from codline.objectives.base import Batch, Beside, Companion, Discrepant
+from codline.objectives.base import AuxiliaryModule, DiscrepancyObjective, TrainingBatch, TrainingContext
 
 Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
-class Ema(Discrepant):
-    """The defaults are the paper's where it says something; docs/method.md has the released code's beside them."""
+class EmaObjective(DiscrepancyObjective):
+    """The defaults follow the paper where it is explicit; docs/method.md compares them with the released code."""
 
     name: Literal["ema"] = "ema"
     decay: float = Field(default=0.999, ge=0, lt=1)
-    warm_up: bool = True  # a plain average of the first steps that turns into a moving one
-    buffers: Literal["batch", "averaged"] = (
-        "batch"  # the average's normalisation: by the batch that it sees, or by averaged statistics
-    )
-    start: Literal["copy", "independent"] = (
-        "copy"  # of the average: the network's weights, or another untrained network's
-    )
-    persists: bool = False  # whether the average of the last cycle is carried on
-    heads: Literal[1, 2] = (
-        1  # 2: a second head is pulled to the average, the first head to the second, on labelled images too
-    )
-    fixed_first_batch: bool = (
-        False  # a fault of the released code: the same unlabelled images in every step of the first cycle
-    )
+    warm_up: bool = True  # a plain average over the first steps, which turns into a moving one
+    # The teacher normalizes by the statistics of its current batch, or by averaged statistics.
+    buffers: Literal["batch", "averaged"] = "batch"
+    # The teacher starts from the network's weights, or from those of another untrained network.
+    start: Literal["copy", "independent"] = "copy"
+    persists: bool = False  # whether the teacher continues from the previous cycle's
+    # 2: a second head is trained towards the teacher, and the first head towards the second, on labeled images too.
+    heads: Literal[1, 2] = 1
+    # Reproduces a fault of the released code: the first cycle uses the same unlabeled images in every step.
+    fixed_first_batch: bool = False
 
-    def companion(self, network: Network, beside: Beside) -> "Average":
-        companion = Average(network, self, beside)
-        if self.persists and beside.kept:
-            companion.load_state_dict(dict(beside.kept))
-        return companion
+    def make_auxiliary(self, network: Network, context: TrainingContext) -> "Teacher":
+        teacher = Teacher(network, self, context)
+        if self.persists and context.previous_auxiliary:
+            teacher.load_state_dict(dict(context.previous_auxiliary))
+        return teacher
 
     def repeats_first_batch(self) -> bool:
         return self.fixed_first_batch
 
 
-class Average(Companion):
-    def __init__(self, network: Network, objective: Ema, beside: Beside) -> None:
+class Teacher(AuxiliaryModule):
+    """`average` and `second` (the second head) name tensors in auxiliary.safetensors."""
+
+    def __init__(self, network: Network, objective: EmaObjective, context: TrainingContext) -> None:
         super().__init__()
-        self.objective, self.active = objective, objective.weight > 0
+        self.objective, self.has_loss = objective, objective.weight > 0
         self.average = AveragedModel(
             network,
-            multi_avg_fn=moving(objective.decay, objective.warm_up),
+            multi_avg_fn=moving_average(objective.decay, objective.warm_up),
             use_buffers=objective.buffers == "averaged",
         )
-        if objective.start == "independent" and beside.independent is not None:
-            self.average.module.load_state_dict(beside.independent().state_dict())
-            self.average.n_averaged.fill_(1)  # or the first update would take the network's weights as they are
+        if objective.start == "independent" and context.make_independent is not None:
+            self.average.module.load_state_dict(context.make_independent().state_dict())
+            self.average.n_averaged.fill_(1)  # at 0, the first update would replace these weights by the network's
         self.average.requires_grad_(False)
-        self.second = another(network.head) if objective.heads == 2 else None
+        self.second = reinitialized_copy(network.head) if objective.heads == 2 else None
 
-    def trained(self) -> Iterable[nn.Parameter]:
+    def trainable_parameters(self) -> Iterable[nn.Parameter]:
         return self.second.parameters() if self.second is not None else ()
 
     def update(self, network: Network) -> None:
         self.average.update_parameters(network)
 
-    def loss(self, labeled: Batch, unlabeled: Batch) -> Tensor:
-        objective, batches = self.objective, [labeled, unlabeled]
+    def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
+        distance, weight = self.objective.distance, self.objective.weight
         if self.second is None:
-            return objective.weight * objective.distance(unlabeled.logits, self.logits(unlabeled.images))
-        seconds = [self.second(batch.features).float() for batch in batches]
-        own = sum(
-            (objective.distance(batch.logits, second) for batch, second in zip(batches, seconds, strict=True)),
-            torch.zeros(()),
-        )
-        pulled = sum(
-            (
-                objective.distance(second, self.logits(batch.images))
-                for batch, second in zip(batches, seconds, strict=True)
-            ),
-            torch.zeros(()),
-        )
-        return objective.weight * (own + pulled)
+            return weight * distance(unlabeled.logits, self.logits(unlabeled.images))
+        pairs = [(batch, self.second(batch.features).float()) for batch in (labeled, unlabeled)]
+        zero = torch.zeros(())
+        to_second = sum((distance(batch.logits, second) for batch, second in pairs), zero)
+        to_teacher = sum((distance(second, self.logits(batch.images)) for batch, second in pairs), zero)
+        return weight * (to_second + to_teacher)
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
@@ -91,8 +81,8 @@ class Average(Companion):
         return logits
 
 
-def another(head: nn.Module) -> nn.Module:
-    """A head of the same form with weights of its own."""
+def reinitialized_copy(head: nn.Module) -> nn.Module:
+    """A head of the same architecture with newly drawn weights."""
     second = copy.deepcopy(head)
     for module in second.modules():
         if isinstance(module, (nn.Linear, nn.Conv2d)):
@@ -100,10 +90,14 @@ def another(head: nn.Module) -> nn.Module:
     return second
 
 
-def moving(decay: float, warm_up: bool) -> Callable[[Tensors, Tensors, Tensor | int], None]:
-    """Without the warm-up the first weights linger for 1/(1-decay) steps. In place, all tensors of a kind at once: a GPU is asked for the count once."""
+def moving_average(decay: float, warm_up: bool) -> Callable[[Tensors, Tensors, Tensor | int], None]:
+    """In-place update function for AveragedModel.
 
-    def average(averaged: Tensors, current: Tensors, steps: Tensor | int) -> None:
+    Without the warm-up, the first weights dominate for 1/(1-decay) steps. All tensors are updated in one call
+    (`multi_avg_fn`), so that reading the step count synchronizes a GPU only once.
+    """
+
+    def update(averaged: Tensors, current: Tensors, steps: Tensor | int) -> None:
         weight = min(decay, 1 - 1 / (int(steps) + 1)) if warm_up else decay
         for mean, now in zip(averaged, current, strict=True):
             if mean.is_floating_point():
@@ -111,4 +105,4 @@ def moving(decay: float, warm_up: bool) -> Callable[[Tensors, Tensors, Tensor | 
             else:  # counters among the buffers
                 mean.copy_(now)
 
-    return average
+    return update

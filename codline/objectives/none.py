@@ -1,9 +1,9 @@
-"""No unsupervised loss: training sees labelled images alone."""
+"""No unsupervised loss: training uses labeled images alone."""
 
 from typing import Literal
 
 from codline.objectives.base import Objective
 
 
-class Nothing(Objective):
+class NoObjective(Objective):
     name: Literal["none"] = "none"

@@ -1,0 +1,1 @@
+"""Drives DVC and Prefect: the workspace, dvc.lock, servers and processes, presets and studies."""

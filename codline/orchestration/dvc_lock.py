@@ -1,5 +1,7 @@
-"""dvc.lock, as DVC would write it: entry by entry, whole at every instant, and in the campaign's order."""
+"""Writes dvc.lock as DVC would, but one entry at a time, atomically, and in the campaign's order."""
 
+import contextlib
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -13,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from voluptuous import Invalid
 
-from codline.core.files import whole
+from codline.core.files import atomic_write
 from codline.runtime import state_directory
 from codline.runtime.pipeline import Pipeline
 
@@ -21,20 +23,21 @@ LOCK = Path("dvc.lock")
 HEAD = "schema: '2.0'\nstages:\n"
 
 
-def record(stage: PipelineStage, **options: Any) -> PipelineStage | None:
-    """Let DVC run a stage if it must, and write down what came of it; DVC has locked its repository meanwhile.
+def reproduce_and_record(stage: PipelineStage) -> bool:
+    """Let DVC run the stage if it must, and record the result; the caller holds DVC's repository lock.
 
-    DVC itself would parse and write all of dvc.lock for each stage, a second long, and in place: a kill then leaves a stump.
+    DVC itself would parse and rewrite all of dvc.lock for each stage, which takes ten times as long as replacing one
+    entry, and would do so in place, so that a kill leaves a truncated file.
     """
-    ran: PipelineStage | None = stage.reproduce(**options)
-    if ran is not None:
-        put(LOCK, spliced(LOCK.read_text(encoding="utf-8") if LOCK.exists() else HEAD, to_lockfile(stage)))
-        stage.repo.scm_context.track_file(str(LOCK))
-    return ran
+    if stage.reproduce() is None:
+        return False
+    text = LOCK.read_text(encoding="utf-8") if LOCK.exists() else HEAD
+    write_lock(replace_entry(text, to_lockfile(stage)))
+    return True
 
 
-def spliced(text: str, entry: dict[str, Any]) -> str:
-    """The text of a dvc.lock with one stage's entry in it: in the old one's place, or last. Its name is indented by two spaces, all below it deeper."""
+def replace_entry(text: str, entry: dict[str, Any]) -> str:
+    """The text of a dvc.lock with the entry of one stage replaced, or appended. Names of stages are indented by two."""
     _, *lines = dumps_yaml({"stages": entry}).splitlines(keepends=True)
     old = text.splitlines(keepends=True)
     first = next((i for i, line in enumerate(old) if line == lines[0]), len(old))
@@ -42,47 +45,53 @@ def spliced(text: str, entry: dict[str, Any]) -> str:
     return "".join(old[:first] + lines + old[last:])
 
 
-def put(path: Path, text: str) -> None:
-    with whole(path) as part:
-        part.write_text(text, encoding="utf-8")
-    with whole(backup()) as part:
-        part.write_text(text, encoding="utf-8")
+def write_lock(text: str) -> None:
+    for path in (LOCK, backup_path()):
+        with atomic_write(path) as part:
+            part.write_text(text, encoding="utf-8")
 
 
-def backup() -> Path:
-    return state_directory.root() / "dvc.lock"
+def backup_path() -> Path:
+    return state_directory.state_root() / "dvc.lock"
 
 
-def heal() -> None:
-    """Put the last whole dvc.lock back where a kill cut off DVC's own writing."""
-    if LOCK.exists() and backup().exists() and not readable(LOCK):
-        logging.getLogger("codline").warning("dvc.lock was cut off by a kill; the last whole one is put back")
-        shutil.copyfile(backup(), LOCK)
+def repair() -> None:
+    """Undo what a kill during DVC's own writing leaves behind: a truncated dvc.lock or list of running commands."""
+    if LOCK.exists() and backup_path().exists() and not is_valid(LOCK):
+        logging.getLogger("codline").warning("dvc.lock was truncated by a kill; restoring the last complete one")
+        shutil.copyfile(backup_path(), LOCK)
+    running = Path(".dvc/tmp/rwlock")
+    with contextlib.suppress(FileNotFoundError):
+        try:
+            json.loads(running.read_text())
+        except ValueError:
+            running.unlink()
 
 
-def readable(path: Path) -> bool:
-    """A stump may even be valid YAML."""
+def is_valid(path: Path) -> bool:
+    """Checks the schema too: a truncated file may still be valid YAML."""
     try:
         return bool(COMPILED_LOCKFILE_SCHEMA(YAML(typ="safe").load(path.read_text(encoding="utf-8"))))
     except (YAMLError, Invalid, UnicodeDecodeError):
         return False
 
 
-def tidied() -> None:
-    """Leave of dvc.lock what is in the campaign, in its order, so that equal results are equal bytes.
+def tidy() -> None:
+    """Keep only the campaign's stages, in its order, so that equal results give equal bytes.
 
-    What stages of a longer campaign made is removed: report would show it. DVC's cache still has it, so it comes back without training.
+    Outputs of a longer campaign are removed, or report would show them; DVC's cache still has them, so that lengthening
+    the campaign again restores them without training.
     """
     lock = YAML(typ="safe").load(LOCK.read_text(encoding="utf-8"))
-    kept = {name: lock["stages"][name] for name in Pipeline().names() if name in lock["stages"]}
-    if list(kept) == list(lock["stages"]):
+    stages = {name: lock["stages"][name] for name in Pipeline().stage_names() if name in lock["stages"]}
+    if list(stages) == list(lock["stages"]):
         return
-    for path in outputs(lock["stages"]) - outputs(kept):
+    for path in output_paths(lock["stages"]) - output_paths(stages):
         path.unlink(missing_ok=True)
         if path.parent.exists() and not any(path.parent.iterdir()):
             path.parent.rmdir()
-    put(LOCK, dumps_yaml({"schema": lock["schema"], "stages": kept}))
+    write_lock(dumps_yaml({"schema": lock["schema"], "stages": stages}))
 
 
-def outputs(stages: dict[str, Any]) -> set[Path]:
+def output_paths(stages: dict[str, Any]) -> set[Path]:
     return {Path(out["path"]) for stage in stages.values() for out in stage.get("outs", [])}

@@ -1,4 +1,4 @@
-"""Presets: complete parameters, composed of the layers in presets/, in which every value is written once."""
+"""Presets: complete parameter files, merged from the layers in presets/. Each value is written in one layer only."""
 
 from pathlib import Path
 from typing import Any
@@ -7,106 +7,109 @@ from pydantic import Field, ValidationError
 
 from codline.core import params
 from codline.core.errors import UserError
-from codline.core.params import Section, near, shown
+from codline.core.params import Section
+from codline.core.params_errors import error_sentence, format_value, suggestion
 
 FOLDER = Path("presets")
 
 
-class Layer(Section):
-    """A file of presets/: what it stands on, and what it says differently."""
+class PresetLayer(Section):
+    """A file of presets/: the layers it extends and the parameters it sets."""
 
     about: str
-    extends: list[str] = Field(
-        default_factory=list
-    )  # laid in this order; each layer brings those beneath it, and none is laid twice
-    source: str = ""  # where the values come from,
-    sources: dict[str, str] = Field(default_factory=dict)  # and those that come from elsewhere, by dotted key
+    # Merged in this order, after the layers that they extend in turn; a layer that is reached twice is merged once.
+    extends: list[str] = Field(default_factory=list)
+    source: str = ""  # where the values come from
+    sources: dict[str, str] = Field(default_factory=dict)  # exceptions to `source`, by dotted key
     params: dict[str, Any] = Field(default_factory=dict)
 
-    def origin(self, key: str) -> str:
-        """Where this layer has a value from; the longest dotted key that fits decides."""
-        fits = [named for named in self.sources if f"{key}.".startswith(f"{named}.")]
-        return self.sources[max(fits, key=len)] if fits else self.source
+    def source_of(self, key: str) -> str:
+        """Where this layer's value of a dotted key comes from; the longest matching key of `sources` decides."""
+        matches = [prefix for prefix in self.sources if f"{key}.".startswith(f"{prefix}.")]
+        return self.sources[max(matches, key=len)] if matches else self.source
 
 
 def names(folder: Path = FOLDER) -> list[str]:
-    """The presets; the folders beside them hold layers that are complete only together."""
+    """The presets. Subdirectories hold layers that are not complete by themselves."""
     if not folder.is_dir():
         raise UserError(f"{folder}: not found; run this from the root of a codline project")
     return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
-def resolved(name: str, folder: Path = FOLDER) -> dict[str, Any]:
-    """A params document with every section; whether its values are right, the stages judge."""
+def resolve(name: str, folder: Path = FOLDER) -> dict[str, Any]:
+    """The parameters of a preset, with every section. Their values are validated by the stages, not here."""
     if name not in names(folder):
-        raise UserError(f"preset: unknown preset {name!r}{near(name, names(folder))}")
-    return unrolled(name, composed(lineage(name, folder)))
+        raise UserError(f"preset: unknown preset {name!r}{suggestion(name, names(folder))}")
+    return expand_cycles(name, merge_layers(load_layers(name, folder)))
 
 
-def composed(layers: dict[str, Layer]) -> dict[str, Any]:
+def merge_layers(layers: dict[str, PresetLayer]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for layer in layers.values():
-        document = laid(layer.params, document)
+        document = merge_params(document, layer.params)
     return document
 
 
-def unrolled(name: str, document: dict[str, Any]) -> dict[str, Any]:
+def expand_cycles(name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Replace the number of cycles by the sections `cycles` and `queries` of params.yaml."""
     count = document.get("cycles")
     if type(count) is not int or "queries" in document:
         raise UserError(
-            f"preset {name}: cycles: found {shown(count)}, expected a number of cycles, and no queries: they follow from it"
+            f"preset {name}: cycles: found {format_value(count)}, expected a number of cycles, "
+            "and no queries: they follow from it"
         )
-    return document | params.chain(count)
+    return document | params.cycle_chain(count)
 
 
-def lineage(name: str, folder: Path = FOLDER, above: tuple[str, ...] = ()) -> dict[str, Layer]:
-    """The layers of a preset by name, those beneath first, itself last."""
-    if name in above:
-        raise UserError(
-            f"{file(above[-1], folder)}: extends: {' -> '.join([*above[above.index(name) :], name])} goes round in a circle"
-        )
-    if above and not file(name, folder).is_file():
+def load_layers(name: str, folder: Path = FOLDER, extended_by: tuple[str, ...] = ()) -> dict[str, PresetLayer]:
+    """A layer and all that it extends, by name, in the order in which they are merged: itself last."""
+    if name in extended_by:
+        circle = " -> ".join([*extended_by[extended_by.index(name) :], name])
+        raise UserError(f"{layer_file(extended_by[-1], folder)}: extends: {circle} goes round in a circle")
+    if extended_by and not layer_file(name, folder).is_file():
         known = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
-        raise UserError(f"{file(above[-1], folder)}: extends: unknown layer {name!r}{near(name, known)}")
-    layer = read(file(name, folder))
-    found: dict[str, Layer] = {}
-    for beneath in layer.extends:
-        found |= lineage(beneath, folder, (*above, name))
-    return found | {name: layer}
+        where = layer_file(extended_by[-1], folder)
+        raise UserError(f"{where}: extends: unknown layer {name!r}{suggestion(name, known)}")
+    layer = read_layer(layer_file(name, folder))
+    layers: dict[str, PresetLayer] = {}
+    for parent in layer.extends:
+        layers |= load_layers(parent, folder, (*extended_by, name))
+    return layers | {name: layer}
 
 
-def file(name: str, folder: Path) -> Path:
+def layer_file(name: str, folder: Path) -> Path:
     return folder / f"{name}.yaml"
 
 
-def read(path: Path) -> Layer:
+def read_layer(path: Path) -> PresetLayer:
     try:
-        return Layer.model_validate(params.load(path))
+        return PresetLayer.model_validate(params.read_yaml(path))
     except ValidationError as error:
-        raise UserError(f"{path}: {params.sentence(error.errors()[0], Layer)}") from error
+        raise UserError(f"{path}: {error_sentence(error.errors()[0], PresetLayer)}") from error
 
 
-def laid(over: dict[str, Any], under: dict[str, Any]) -> dict[str, Any]:
-    """`over` upon `under`; where it names another plug-in, nothing shows through: that one has other parameters."""
-    if "name" in over and over["name"] != under.get("name"):
-        under = {}
-    return under | {
-        key: laid(value, under.get(key) or {}) if isinstance(value, dict) else value for key, value in over.items()
+def merge_params(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `changes`, section by section. Naming another plug-in drops the parameters of the one in `base`."""
+    if "name" in changes and changes["name"] != base.get("name"):
+        base = {}
+    return base | {
+        key: merge_params(base.get(key) or {}, value) if isinstance(value, dict) else value
+        for key, value in changes.items()
     }
 
 
-def leaves(value: Any, *above: str) -> dict[str, Any]:
-    """{dotted key: value}; an empty section is a leaf."""
+def flatten(value: Any, *prefix: str) -> dict[str, Any]:
+    """{dotted key: value}; an empty section counts as a value."""
     if not isinstance(value, dict) or not value:
-        return {".".join(above): value}
-    return {key: leaf for name, inner in value.items() for key, leaf in leaves(inner, *above, str(name)).items()}
+        return {".".join(prefix): value}
+    return {key: leaf for name, inner in value.items() for key, leaf in flatten(inner, *prefix, str(name)).items()}
 
 
-def origins(layers: dict[str, Layer]) -> dict[str, str]:
-    """{dotted key: where the value that the layers end up with is from}. A layer may vouch for a value that it does not change."""
-    found: dict[str, str] = {}
-    for key in leaves(composed(layers)):
+def value_sources(layers: dict[str, PresetLayer]) -> dict[str, str]:
+    """{dotted key: where its merged value comes from}. A layer can give a source for a value that it does not set."""
+    sources: dict[str, str] = {}
+    for key in flatten(merge_layers(layers)):
         for layer in layers.values():
-            if key in leaves(layer.params) or key in layer.sources:
-                found[key] = layer.origin(key)
-    return found
+            if key in flatten(layer.params) or key in layer.sources:
+                sources[key] = layer.source_of(key)
+    return sources

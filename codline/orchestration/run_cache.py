@@ -1,4 +1,4 @@
-"""DVC's memory of past runs, of which a kill leaves nothing that is in the way."""
+"""DVC's cache of past runs, robust against kills."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,11 @@ from dvc.stage import PipelineStage
 from dvc.stage.cache import StageCache, _get_stage_hash
 
 
-class Memory(StageCache):  # type: ignore[misc]
-    """DVC makes an entry's folder, writes the entry under another name, and renames it. Killed in between, it fails on that folder ever after.
+class RunCache(StageCache):  # type: ignore[misc]
+    """DVC creates the directory of an entry, writes the entry under a temporary name, and renames it.
 
-    Here a folder without an entry is none, and nothing is removed: in a study another point may be just there. Saving again fills it.
+    A kill between mkdir and rename leaves an empty directory on which every later run fails. Here that is a cache miss.
+    Nothing is removed, since another campaign of a study may be writing there; saving the run again fills it.
     """
 
     def _load(self, stage: PipelineStage) -> dict[str, Any] | None:

@@ -1,4 +1,7 @@
-"""What a studies/*.yaml asks for: arms times seeds, each point a campaign of its own."""
+"""The grid of a study: a studies/*.yaml expanded into points.
+
+An arm is a named set of changes to params.yaml; a point is one arm with one seed, and runs as a campaign of its own.
+"""
 
 import hashlib
 import io
@@ -11,48 +14,51 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
 from ruamel.yaml import YAML
 
-from codline.core import params
+from codline.core import params, params_errors
 from codline.core.errors import UserError
 from codline.core.params import Section
-from codline.orchestration import workspace
+from codline.orchestration.params_file import set_value
 
 FOLDER = Path("studies")
-Overrides = dict[str, Any]  # dotted keys of params.yaml
+Overrides = dict[str, Any]  # {dotted key of params.yaml: value}
 
 
 class Study(Section):
-    """One studies/*.yaml. Its arms are named, or every combination of its axes."""
+    """One studies/*.yaml. Its arms are either named, or every combination of the values of its axes."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
-    base: Overrides = Field(default_factory=dict)  # what all points have in common, on top of the committed params.yaml
+    base: Overrides = Field(default_factory=dict)  # changes to the committed params.yaml that all points share
     cycles: PositiveInt | None = None
     axes: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(min_length=1)] | None = None
     arms: Annotated[dict[str, Overrides], Field(min_length=1)] | None = None
     seeds: Annotated[list[NonNegativeInt], Field(min_length=1)]
-    reference: str | None = None  # the arm that the others are compared with: the first, unless it is named
+    reference: str | None = None  # the arm that the others are compared with; default: the first
 
     @property
-    def varied(self) -> dict[str, Overrides]:
-        """{arm: what it changes}"""
+    def arm_overrides(self) -> dict[str, Overrides]:
+        """{arm: its changes to params.yaml}"""
         if self.arms is not None:
             return self.arms
         axes = self.axes or {}
         combinations = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
-        return {", ".join(called(key, value) for key, value in arm.items()): arm for arm in combinations}
+        return {", ".join(value_label(key, value) for key, value in arm.items()): arm for arm in combinations}
 
     @property
-    def compared(self) -> str:
-        return self.reference or next(iter(self.varied))
+    def reference_arm(self) -> str:
+        return self.reference or next(iter(self.arm_overrides))
 
 
-class Point(NamedTuple):
+class StudyPoint(NamedTuple):
+    """One arm with one seed."""
+
     arm: str
     seed: int
     params: str  # the text of its params.yaml
 
     @property
     def name(self) -> str:
+        """The name of its directory and files."""
         return f"{slug(self.arm)}-s{self.seed}"
 
     @property
@@ -60,115 +66,121 @@ class Point(NamedTuple):
         return f"{self.arm}, seed {self.seed}"
 
 
-def called(key: str, value: Any) -> str:
-    """A value of an axis in the name of an arm: a plug-in by its name, a number with what it is."""
+def value_label(key: str, value: Any) -> str:
+    """An axis value as part of an arm's name: a plug-in by its name, any other value after its key."""
     if isinstance(value, dict) and "name" in value:
         return " ".join([str(value["name"]), *(f"{k} {v}" for k, v in value.items() if k != "name")])
     last = key.rpartition(".")[2]
     return str(value) if last == "name" else f"{last} {value}"
 
 
-def slug(words: str) -> str:
-    return re.sub(r"[^a-z0-9.+]+", "-", words.lower()).strip("-")
+def slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
 
 
-def found(name: str) -> Path:
-    """A study by its name or its file."""
+def find_study(name: str) -> Path:
+    """The file of a study, given by its name or its path."""
     path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
     if not path.is_file():
         names = sorted(file.stem for file in FOLDER.glob("*.yaml"))
-        raise UserError(
-            f"{path}: not found{params.near(Path(name).stem, names) if names else '; there is no study in ' + str(FOLDER)}"
-        )
+        hint = params_errors.suggestion(Path(name).stem, names) if names else f"; there is no study in {FOLDER}"
+        raise UserError(f"{path}: not found{hint}")
     return path
 
 
-def read(path: Path) -> Study:
-    raw = inherited(path)
+def read_study(path: Path) -> Study:
+    raw = read_with_inheritance(path)
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
-        raise UserError(f"{path}: {params.sentence(error.errors()[0], Study)}") from error
+        raise UserError(f"{path}: {params_errors.error_sentence(error.errors()[0], Study)}") from error
     if (study.axes is None) == (study.arms is None):
+        both_or_neither = "both axes and arms" if study.axes else "neither axes nor arms"
+        raise UserError(f"{path}: found {both_or_neither}, expected one of them")
+    repeated = [seed for i, seed in enumerate(study.seeds) if seed in study.seeds[:i]]
+    if repeated:
+        raise UserError(f"{path}: seeds: found {repeated[0]} twice")
+    arms = list(study.arm_overrides)
+    if study.reference_arm not in arms:
+        hint = params_errors.suggestion(study.reference_arm, arms)
+        raise UserError(f"{path}: reference: found {study.reference_arm!r}{hint}")
+    if len({slug(arm) for arm in arms}) < len(arms):
         raise UserError(
-            f"{path}: found {'both' if study.axes else 'neither'} axes {'and' if study.axes else 'nor'} arms, expected one of them"
-        )
-    doubled = [seed for i, seed in enumerate(study.seeds) if seed in study.seeds[:i]]
-    if doubled:
-        raise UserError(f"{path}: seeds: found {doubled[0]} twice")
-    if study.compared not in study.varied:
-        raise UserError(f"{path}: reference: found {study.compared!r}{params.near(study.compared, list(study.varied))}")
-    names = [slug(arm) for arm in study.varied]
-    if len(set(names)) < len(names):
-        raise UserError(
-            f"{path}: arms: found two whose names differ in punctuation alone, expected names that can be told apart as folders"
+            f"{path}: arms: found two whose names differ in punctuation alone, "
+            "expected names that can be told apart as folders"
         )
     return study
 
 
-def inherited(path: Path) -> dict[str, Any]:
-    """A study may be like another one, but for its arms: then it has that one's base, cycles and seeds where it says nothing else."""
-    raw = params.load(path)
+def read_with_inheritance(path: Path) -> dict[str, Any]:
+    """A study's raw values. `like: other` takes base, cycles and seeds from another study, unless they are set here."""
+    raw = params.read_yaml(path)
     like = raw.pop("like", None)
     if like is None:
         return raw
-    other = read(found(str(like)))
-    common = {"cycles": other.cycles, "seeds": other.seeds} | raw
-    return common | {"base": other.base | (raw["base"] if isinstance(raw.get("base"), dict) else {})}
+    parent = read_study(find_study(str(like)))
+    base = raw["base"] if isinstance(raw.get("base"), dict) else {}
+    return {"cycles": parent.cycles, "seeds": parent.seeds} | raw | {"base": parent.base | base}
 
 
-def points(study: Study, committed: str, overrides: Overrides) -> list[Point]:
-    """Every point, seed by seed, so that arms can be compared early. `overrides` are the user's: for all points, and not for what the study varies."""
+def study_points(study: Study, committed: str, overrides: Overrides) -> list[StudyPoint]:
+    """Every point of a study, one seed after the other, so that arms can be compared early.
+
+    `committed` is the text of the committed params.yaml. `overrides` are the user's and apply to all points; they must
+    not touch what the study varies.
+    """
+    varied = [*dict.fromkeys(key for arm in study.arm_overrides.values() for key in arm), "seed"]
     for key in overrides:
-        rivals = [
-            other
-            for arm in study.varied.values()
-            for other in [*arm, "seed"]
-            if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+        conflicts = [
+            other for other in varied if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
         ]
-        if rivals:
-            raise UserError(f"-S {key}: the study varies {rivals[0]} itself")
-    chain = params.chain(study.cycles) if study.cycles else {}
-    common = changed(committed, study.base, chain, overrides)
+        if conflicts:
+            raise UserError(f"-S {key}: the study varies {conflicts[0]} itself")
+    cycles = params.cycle_chain(study.cycles) if study.cycles else {}
+    common = apply_overrides(committed, study.base, cycles, overrides)
     return [
-        Point(arm, seed, changed(common, own, {"seed": seed}))
+        StudyPoint(arm, seed, apply_overrides(common, changes, {"seed": seed}))
         for seed in study.seeds
-        for arm, own in study.varied.items()
+        for arm, changes in study.arm_overrides.items()
     ]
 
 
-def changed(text: str, *layers: Overrides) -> str:
-    """The text of a params.yaml with changes, one layer after the other: another plug-in's name takes the old one's parameters away."""
+def apply_overrides(text: str, *layers: Overrides) -> str:
+    """Apply changes to the text of a params.yaml, in order. Naming another plug-in drops the old one's parameters."""
     yaml = YAML()
     yaml.width = 200
     document = yaml.load(text)
     for key, value in itertools.chain.from_iterable(layer.items() for layer in layers):
-        workspace.put(document, key.split("."), value, key)
-    anchor(document["prepare"].get("dataset"))
-    written = io.StringIO()
-    yaml.dump(document, written)
-    return written.getvalue()
+        set_value(document, key, value)
+    make_dataset_files_absolute(document["prepare"].get("dataset"))
+    edited = io.StringIO()
+    yaml.dump(document, edited)
+    return edited.getvalue()
 
 
-def anchor(dataset: Any) -> None:
-    """Files of a dataset by their full path: a point runs in another directory than the one they are named from."""
+def make_dataset_files_absolute(dataset: Any) -> None:
+    """Replace relative paths of a dataset's files: a point runs in another directory."""
     for key, value in dataset.items() if isinstance(dataset, dict) else ():
         if isinstance(value, list):
-            dataset[key] = [full(item) for item in value]
+            dataset[key] = [absolute_if_file(item) for item in value]
         elif key != "name":
-            dataset[key] = full(value)
+            dataset[key] = absolute_if_file(value)
 
 
-def full(value: Any) -> Any:
+def absolute_if_file(value: Any) -> Any:
     return str(Path(value).resolve()) if isinstance(value, str) and Path(value).is_file() else value
 
 
-def shared(point: Point, stages: dict[str, Any]) -> dict[str, str]:
-    """{stage: what decides it} of the stages that points may have in common: prepare, and the training of the first cycle, before any query."""
+def shared_stage_keys(point: StudyPoint, stages: dict[str, Any]) -> dict[str, str]:
+    """{stage: digest of the parameters that decide it} for the stages that points can share.
+
+    Those are prepare and the training of the first cycle: no query has been selected before them.
+    """
     raw = YAML(typ="safe", pure=True).load(point.params)
+    first_cycle = next(iter(raw["cycles"]))
     sections = {
         "prepare": stages["prepare"]["params"],
-        f"train@{next(iter(raw['cycles']))}": stages["prepare"]["params"] + stages["train"]["do"]["params"],
+        f"train@{first_cycle}": stages["prepare"]["params"] + stages["train"]["do"]["params"],
     }
     return {
         stage: hashlib.sha256(json.dumps([raw.get(key) for key in keys], sort_keys=True).encode()).hexdigest()

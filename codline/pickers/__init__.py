@@ -1,4 +1,4 @@
-"""The pickers. To add one: write its file, and its class into this union."""
+"""Picker plug-ins. To add one: write its module and add its class to this union."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""How scores become a query: a frozen object that ranks the images; the first of the ranking are asked for."""
+"""Base class of pickers, which turn scores into a query: they rank the images, and the first `budget` are queried."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
@@ -9,85 +9,83 @@ import numpy as np
 
 from codline.core.params import Section
 
-STRETCH = 4096  # images whose outputs are looked at together
+LOGITS_CHUNK = 4096  # images whose logits are in memory at once
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """A stretch of the images that can be asked for, rows aligned, in the order of their ids."""
+class CandidateChunk:
+    """Some of the unlabeled images, rows aligned, ids ascending."""
 
     ids: np.ndarray
     scores: np.ndarray
-    predicted: np.ndarray = field(
-        default_factory=lambda: np.empty(0, np.int64)
-    )  # the likeliest class of each, for a picker that looks at it
-    least: float = 0.0  # the lowest score of all stretches, for a picker that looks at it
+    # Only for pickers that declare that they need it.
+    predicted_classes: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    lowest_score: float = 0.0  # over all chunks
 
 
 @dataclass(frozen=True)
-class Ranked:
-    """The best so far, rows aligned."""
+class RankedCandidates:
+    """Candidates with the keys that they are sorted by, rows aligned."""
 
     ids: np.ndarray
     scores: np.ndarray
-    groups: np.ndarray
-    keys: tuple[np.ndarray, ...]
+    predicted_classes: np.ndarray
+    sort_keys: tuple[np.ndarray, ...]
 
-    def rows(self, rows: np.ndarray) -> "Ranked":
-        return Ranked(self.ids[rows], self.scores[rows], self.groups[rows], tuple(key[rows] for key in self.keys))
+    def take(self, rows: np.ndarray) -> "RankedCandidates":
+        sort_keys = tuple(key[rows] for key in self.sort_keys)
+        return RankedCandidates(self.ids[rows], self.scores[rows], self.predicted_classes[rows], sort_keys)
 
-    def joined(self, other: "Ranked") -> "Ranked":
-        ids, scores, groups = (
-            np.concatenate(pair)
-            for pair in ((self.ids, other.ids), (self.scores, other.scores), (self.groups, other.groups))
-        )
-        return Ranked(
-            ids, scores, groups, tuple(np.concatenate(pair) for pair in zip(self.keys, other.keys, strict=True))
+    def concatenate(self, other: "RankedCandidates") -> "RankedCandidates":
+        return RankedCandidates(
+            np.concatenate([self.ids, other.ids]),
+            np.concatenate([self.scores, other.scores]),
+            np.concatenate([self.predicted_classes, other.predicted_classes]),
+            tuple(np.concatenate(pair) for pair in zip(self.sort_keys, other.sort_keys, strict=True)),
         )
 
 
 class Picker(Section):
-    """Fields are the picker's own parameters; data comes to the method."""
-
-    looks_at_classes: ClassVar[bool] = (
-        False  # whether it needs the predicted class of every image, which dense outputs do not have
-    )
-    looks_at_least: ClassVar[bool] = (
-        False  # whether it needs the lowest score of all, which takes another pass over them
-    )
+    needs_predicted_classes: ClassVar[bool] = False  # not available for segmentation
+    needs_lowest_score: ClassVar[bool] = False  # costs one more pass over the scores
 
     name: str
 
-    def pick(self, stretches: Iterable[Candidates], budget: int, rng: np.random.Generator) -> Ranked:
-        """So many, the most wanted first. Memory grows with the budget and one stretch, not with the pool; how it is cut into stretches does not matter."""
-        best = Ranked(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), ())
-        for stretch in stretches:
-            groups = stretch.predicted if len(stretch.predicted) else np.zeros(len(stretch.ids), np.int64)
-            more = self.promising(Ranked(stretch.ids, stretch.scores, groups, self.keys(stretch, rng)), best, budget)
-            more = best.joined(more) if best.keys else more
-            best = more.rows(self.order(more)[:budget])
+    def pick(self, chunks: Iterable[CandidateChunk], budget: int, rng: np.random.Generator) -> RankedCandidates:
+        """The best `budget` candidates, best first.
+
+        Memory grows with the budget and the size of a chunk, not with the pool. Chunking does not change the result.
+        """
+        best = RankedCandidates(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), ())
+        for chunk in chunks:
+            classes = chunk.predicted_classes if len(chunk.predicted_classes) else np.zeros(len(chunk.ids), np.int64)
+            candidates = RankedCandidates(chunk.ids, chunk.scores, classes, self.sort_keys(chunk, rng))
+            candidates = self.prune(candidates, best, budget)
+            candidates = best.concatenate(candidates) if best.sort_keys else candidates
+            best = candidates.take(self.argsort(candidates)[:budget])
         return best
 
     @abstractmethod
-    def keys(self, candidates: Candidates, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """What ranks each candidate by itself: the highest first; ties go by the next key, at last to the smaller id."""
+    def sort_keys(self, chunk: CandidateChunk, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Keys per candidate, highest first; ties go to the next key, then to the smaller id."""
 
-    def order(self, ranked: Ranked) -> np.ndarray:
-        """Rows, the most wanted first. Who is not among the first with these images is not among them with more."""
-        return np.lexsort([ranked.ids, *(-key for key in reversed(ranked.keys))])
+    def argsort(self, candidates: RankedCandidates) -> np.ndarray:
+        """Rows, best first. A candidate that is not among the first n must not get there by adding candidates."""
+        return np.lexsort([candidates.ids, *(-key for key in reversed(candidates.sort_keys))])
 
-    def promising(self, more: Ranked, best: Ranked, budget: int) -> Ranked:
-        """Those that may be among the best: to compare is cheaper than to sort."""
+    def prune(self, candidates: RankedCandidates, best: RankedCandidates, budget: int) -> RankedCandidates:
+        """Drops candidates that cannot be among the best: a comparison is cheaper than sorting."""
+        first_key = candidates.sort_keys[0]
         if len(best.ids) == budget:
-            floor = best.keys[0][-1]
-        elif len(more.ids) > budget:
-            floor = np.partition(more.keys[0], -budget)[-budget]
+            threshold = best.sort_keys[0][-1]
+        elif len(candidates.ids) > budget:
+            threshold = np.partition(first_key, -budget)[-budget]
         else:
-            return more
-        return more.rows(np.flatnonzero(more.keys[0] >= floor))
+            return candidates
+        return candidates.take(np.flatnonzero(first_key >= threshold))
 
 
-def predicted(take: Callable[[np.ndarray], np.ndarray], ids: np.ndarray) -> np.ndarray:
-    """The likeliest class of each id, the first of several; `take` gives the logits of some ids, so that those of all need not fit in memory."""
-    parts = [take(ids[start : start + STRETCH]).argmax(axis=1) for start in range(0, len(ids), STRETCH)]
-    return np.concatenate([np.empty(0, np.int64), *parts])
+def predicted_classes(logits: Callable[[np.ndarray], np.ndarray], ids: np.ndarray) -> np.ndarray:
+    """The most likely class of each id. `logits` is called with one chunk of ids at a time, to bound memory."""
+    chunks = (ids[start : start + LOGITS_CHUNK] for start in range(0, len(ids), LOGITS_CHUNK))
+    return np.concatenate([np.empty(0, np.int64), *(logits(chunk).argmax(axis=1) for chunk in chunks)])

@@ -1,28 +1,28 @@
-"""Class-balanced: as many of each predicted class, as far as the pool allows; within a class, the highest scores."""
+"""Class-balanced: the highest scores of each predicted class, equally many of each as far as possible."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from codline.pickers.base import Candidates, Picker, Ranked
+from codline.pickers.base import CandidateChunk, Picker, RankedCandidates
 
 
 class ClassBalanced(Picker):
-    """In turns: the best of every class, then the second best of each, and so on. A class that has run out is left out; the last turn goes by score."""
+    """Round robin: the best of every class, then the second best, and so on. Within a round, by score."""
 
-    looks_at_classes: ClassVar[bool] = True
+    needs_predicted_classes: ClassVar[bool] = True
 
     name: Literal["class_balanced"] = "class_balanced"
 
-    def keys(self, candidates: Candidates, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        return (candidates.scores,)
+    def sort_keys(self, chunk: CandidateChunk, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        return (chunk.scores,)
 
-    def order(self, ranked: Ranked) -> np.ndarray:
-        order = np.lexsort((ranked.ids, -ranked.scores, ranked.groups))
-        classes = ranked.groups[order]
-        turns = np.empty(len(order), np.int64)
-        turns[order] = np.arange(len(order)) - np.searchsorted(classes, classes)
-        return np.lexsort((ranked.ids, -ranked.scores, turns))
+    def argsort(self, candidates: RankedCandidates) -> np.ndarray:
+        by_class = np.lexsort((candidates.ids, -candidates.scores, candidates.predicted_classes))
+        classes = candidates.predicted_classes[by_class]
+        rounds = np.empty(len(by_class), np.int64)
+        rounds[by_class] = np.arange(len(by_class)) - np.searchsorted(classes, classes)
+        return np.lexsort((candidates.ids, -candidates.scores, rounds))
 
-    def promising(self, more: Ranked, best: Ranked, budget: int) -> Ranked:
-        return more
+    def prune(self, candidates: RankedCandidates, best: RankedCandidates, budget: int) -> RankedCandidates:
+        return candidates

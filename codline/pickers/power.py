@@ -1,26 +1,27 @@
-"""Power sampling (Kirsch et al., 2023): drawn without replacement, with chances that grow as the score to the power of `beta`."""
+"""Power sampling (Kirsch et al., 2023): without replacement, with probabilities proportional to score ** beta."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from codline.pickers.base import Candidates, Picker
+from codline.pickers.base import CandidateChunk, Picker
 
 
 class Power(Picker):
-    """The highest of log(score) + Gumbel noise / beta, which is such a draw. A score of zero is drawn only when nothing else is left, then at random.
+    """Sampled by the Gumbel trick: the highest values of beta * log(score) + Gumbel noise.
 
-    Differs from the paper, which knows no negative scores: where there are any, all are measured from the smallest, so that any strategy can be wrapped.
+    Images with a score of zero come last, in random order. The paper has no negative scores: if there are any,
+    the lowest is subtracted from all scores, so that the picker works with every strategy.
     """
 
-    looks_at_least: ClassVar[bool] = True
+    needs_lowest_score: ClassVar[bool] = True
 
     name: Literal["power"] = "power"
     beta: float = Field(default=1.0, gt=0)
 
-    def keys(self, candidates: Candidates, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        noise = rng.gumbel(size=len(candidates.ids))
-        positive = candidates.scores - min(candidates.least, 0)
+    def sort_keys(self, chunk: CandidateChunk, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        noise = rng.gumbel(size=len(chunk.ids))
+        positive = chunk.scores - min(chunk.lowest_score, 0)
         with np.errstate(divide="ignore"):
             return self.beta * np.log(positive) + noise, noise

@@ -1,18 +1,21 @@
-"""Softmax sampling (Kirsch et al., 2023): drawn without replacement, with chances that grow as the exponential of `beta` times the score."""
+"""Softmax sampling (Kirsch et al., 2023): without replacement, with probabilities proportional to exp(beta * score)."""
 
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from codline.pickers.base import Candidates, Picker
+from codline.pickers.base import CandidateChunk, Picker
 
 
 class Softmax(Picker):
-    """The highest of score + Gumbel noise / beta, which is such a draw. Only differences of scores count, so `beta` is in the strategy's own unit."""
+    """Sampled by the Gumbel trick: the highest values of beta * score + Gumbel noise.
+
+    Only differences between scores matter, so `beta` depends on the strategy's scale.
+    """
 
     name: Literal["softmax"] = "softmax"
     beta: float = Field(default=1.0, gt=0)
 
-    def keys(self, candidates: Candidates, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        return (self.beta * candidates.scores + rng.gumbel(size=len(candidates.ids)),)
+    def sort_keys(self, chunk: CandidateChunk, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        return (self.beta * chunk.scores + rng.gumbel(size=len(chunk.ids)),)

@@ -4,11 +4,11 @@ from typing import Literal
 
 import numpy as np
 
-from codline.pickers.base import Candidates, Picker
+from codline.pickers.base import CandidateChunk, Picker
 
 
 class Top(Picker):
     name: Literal["top"] = "top"
 
-    def keys(self, candidates: Candidates, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        return (candidates.scores,)
+    def sort_keys(self, chunk: CandidateChunk, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        return (chunk.scores,)

@@ -1,0 +1,1 @@
+"""Charts, galleries and the HTML page of a campaign, figures of studies, and queries exported for labeling."""

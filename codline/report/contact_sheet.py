@@ -1,40 +1,33 @@
-"""The query of a cycle as one picture: python -m codline.sheets c3 where.png"""
+"""The query of a cycle as a single picture: python -m codline.report.contact_sheet CYCLE PNG"""
 
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from codline.core.files import whole
+from codline.core.files import atomic_write
 from codline.data import dataset_info, image_store, tables
-from codline.report import gallery, query_images
+from codline.report import gallery
+from codline.report.query_images import label_text, query_pictures, read_annotations
 from codline.runtime.pipeline import Pipeline
 
-SHOWN = 36
+MAX_IMAGES = 36
 
 
-def query(pipeline: Pipeline, cycle: str) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Images, most wanted first, each with two lines: its label (if it has one yet), and its rank and score."""
-    facts = dataset_info.opened(pipeline.path("annotate", "dataset", cycle))
-    asked = tables.read(pipeline.path("annotate", "query", cycle), tables.QUERY).sort_by("rank").slice(0, SHOWN)
+def render_contact_sheet(pipeline: Pipeline, cycle: str) -> bytes:
+    """A PNG of the images by rank, each with its label ("?" if it has none yet), rank and score."""
+    info = dataset_info.read_dataset_info(pipeline.path("annotate", "dataset", cycle))
+    query = tables.read_table(pipeline.path("annotate", "query", cycle), tables.QUERY).sort_by("rank")
+    query = query.slice(0, MAX_IMAGES)
     annotations = pipeline.path("annotate", "annotations", cycle)
-    labels = query_images.answered(annotations)
+    labels = read_annotations(annotations)
     captions = [
-        (query_images.named(labels[i], facts.classes) if i in labels else "?", f"#{rank} · {score:.3g}")
-        for i, rank, score in zip(
-            asked["id"].to_pylist(), asked["rank"].to_pylist(), asked["score"].to_pylist(), strict=True
-        )
+        (label_text(labels[i], info.classes) if i in labels else "?", f"#{rank} · {score:.3g}")
+        for i, rank, score in zip(*query.select(["id", "rank", "score"]).to_pydict().values(), strict=True)
     ]
-    take = image_store.opened(pipeline.path("score", "images", cycle)).take
-    return query_images.shown(
-        asked["id"].to_numpy(), take, facts, annotations, pipeline.path("score", "outputs", cycle)
-    ), captions
-
-
-def sheet(pipeline: Pipeline, cycle: str) -> bytes:
-    return gallery.sheet(*query(pipeline, cycle))
+    take = image_store.open_image_store(pipeline.path("score", "images", cycle)).take
+    outputs = pipeline.path("score", "outputs", cycle)
+    return gallery.image_grid(query_pictures(query["id"].to_numpy(), take, info, annotations, outputs), captions)
 
 
 if __name__ == "__main__":
-    with whole(Path(sys.argv[2])) as part:
-        part.write_bytes(sheet(Pipeline(), sys.argv[1]))
+    with atomic_write(Path(sys.argv[2])) as part:
+        part.write_bytes(render_contact_sheet(Pipeline(), sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Processes, progress, the .codline/ state directory and the paths in dvc.yaml."""

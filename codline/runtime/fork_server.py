@@ -1,7 +1,9 @@
-"""A process that has the heavy libraries imported and forks for whoever asks: torch and MLflow then cost their seconds once, not in every stage.
+"""Fork server: imports torch and other libraries once per campaign and forks one child per stage, saving seconds each.
 
-It imports none of our code before it forks, so what runs is what the files say by then; and it computes nothing, so bits are those of a process started afresh.
-`python -m` of our modules asks it where CODLINE_WARM names its socket, and starts as usual where nobody answers. It forks, so it is for Linux.
+It imports none of our modules that a stage runs, so a stage runs the code that is in its files by then, and it computes
+nothing, so a forked stage gives the same bytes as one started afresh. Linux only; without it, stages start normally.
+
+    python -m codline.runtime.fork_server SOCKET OWNER MODULE...
 """
 
 import gc
@@ -12,120 +14,149 @@ import runpy
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from codline.core.errors import Stopped
-from codline.runtime.process_lifetime import follow, watch
+from codline.runtime.process_lifetime import end_with
+from codline.runtime.state_directory import state_root
 
-HEAVY = ("stages", "codline")  # whose modules import what is imported here
-OURS = (*HEAVY, "flows")
+SOCKET = "CODLINE_FORK_SERVER"  # environment variable: path of the socket to use instead of the workspace's own
+OUR_PACKAGES = ("stages", "codline", "flows")
+# What stages import besides our own modules, soonest needed first; codline.data pins numpy's CPU code.
+PRELOADED = [
+    "codline.data",
+    "numpy",
+    "pyarrow.parquet",
+    "torch",
+    "safetensors.torch",
+    "sklearn.datasets",
+    "scipy.stats",
+    "matplotlib.figure",
+    "jinja2",
+]
+START_SECONDS = 2.0  # to wait for the socket; it takes a tenth of a second
 
 
-def hand_over() -> None:
-    """Have the warm process run what this one was asked to, and end as it ends; return if it cannot."""
-    if sys.orig_argv[1] != "-m" or sys.orig_argv[2].split(".")[0] not in HEAVY:
-        return
-    watch()
-    request = json.dumps(
-        {
-            "module": sys.orig_argv[2],
-            "arguments": sys.orig_argv[3:],
-            "folder": str(Path.cwd()),
-            "environment": dict(os.environ),
-        }
-    ).encode()
-    with socket.socket(socket.AF_UNIX) as door:
+def socket_path(owner: int) -> Path:
+    """Socket of the server that belongs to the process `owner`, relative: a socket's path may have 107 characters."""
+    return Path(os.environ.get(SOCKET) or os.path.relpath(state_root() / f"fork-server-{owner}.sock"))
+
+
+def start(owner: int) -> subprocess.Popen[bytes] | None:
+    """Start a server that ends with the process `owner`. It accepts requests while it is still importing."""
+    if sys.platform != "linux":
+        return None
+    path = socket_path(owner)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in path.parent.glob("fork-server-*.sock"):
+        if not Path(f"/proc/{leftover.stem.rpartition('-')[2]}").exists():
+            leftover.unlink(missing_ok=True)
+    command = [sys.executable, "-m", __name__, str(path), str(owner), *PRELOADED]
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + START_SECONDS
+    while not path.exists() and server.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return server
+
+
+def run_forked(path: Path, module: str, arguments: list[str]) -> None:
+    """Run `python -m module arguments` in a child of the server and exit as it does; return if no server answers."""
+    environment, directory = dict(os.environ), str(Path.cwd())
+    request = json.dumps([module, arguments, directory, environment]).encode()
+    with socket.socket(socket.AF_UNIX) as connection:
         try:
-            door.connect(os.environ["CODLINE_WARM"])
-            socket.send_fds(door, [len(request).to_bytes(4, "big")], [0, 1, 2])
-            door.sendall(request)
+            connection.connect(str(path))
+            socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
+            connection.sendall(request)
         except OSError:
             return
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever works for us hears a Ctrl-C, too, and knows what to do
-        answer = door.recv(4)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child receives Ctrl-C too and handles it
+        answer = connection.recv(4)
     code = int.from_bytes(answer, "big", signed=True) if answer else -signal.SIGKILL
     if code < 0:
         os.kill(os.getpid(), -code)
     os._exit(code)
 
 
-def serve(path: Path, modules: Iterator[str]) -> socket.socket:
-    """Fork for every caller, and import a module while there is none. Returns in the forked processes alone, with the caller."""
-    door = listening(path)
+def fork_for_requests(path: Path, modules: Iterator[str]) -> socket.socket:
+    """Fork for every request, and import one module after another in between. Returns in the children alone."""
+    listener = listen(path)
     with selectors.DefaultSelector() as events:
-        events.register(door, selectors.EVENT_READ)
-        todo: str | None = ""
+        events.register(listener, selectors.EVENT_READ)
+        module: str | None = ""
         while True:
-            for key, _ in events.select(None if todo is None else 0):
-                if key.fileobj is not door:
+            for key, _ in events.select(None if module is None else 0):
+                if key.fileobj is not listener:
                     events.unregister(key.fileobj)
-                    report(key.fd, *key.data)
+                    report_exit(key.fd, *key.data)
                     continue
-                caller, _ = door.accept()
+                connection, _ = listener.accept()
                 if not (pid := os.fork()):
-                    door.close()
-                    return caller
-                events.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, caller))
-            if todo is not None and (todo := next(modules, None)):
-                importlib.import_module(todo)
+                    listener.close()
+                    return connection
+                events.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, connection))
+            if module is not None and (module := next(modules, None)):
+                importlib.import_module(module)
                 gc.collect()
-                gc.freeze()  # or the children's collectors would touch, and so copy, all of it
+                gc.freeze()  # otherwise the children's garbage collectors would touch, and so copy, all of it
 
 
-def listening(path: Path) -> socket.socket:
+def listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
-    door = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)  # for nobody else on this machine: it runs what it is told
-    door.bind(str(path))
-    os.umask(before)
-    door.listen()
-    return door
+    listener = socket.socket(socket.AF_UNIX)
+    umask = os.umask(0o177)  # accessible to this user alone: the server runs what it is sent
+    listener.bind(str(path))
+    os.umask(umask)
+    listener.listen()
+    return listener
 
 
-def report(process: int, pid: int, caller: socket.socket) -> None:
-    """Tell the caller how its process ended, if it is still there."""
-    os.close(process)
+def report_exit(pidfd: int, pid: int, connection: socket.socket) -> None:
+    os.close(pidfd)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with caller:
+    with connection:
         try:
-            caller.sendall(code.to_bytes(4, "big", signed=True))
-        except OSError:
+            connection.sendall(code.to_bytes(4, "big", signed=True))
+        except OSError:  # the client has died
             return
 
 
-def become(caller: socket.socket, parent: int) -> str:
-    """Take the caller's place: its streams, its environment, its folder; and end when it does, or when the warm process does."""
-    head, streams, _, _ = socket.recv_fds(caller, 4, 3)
-    request = json.loads(caller.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+def take_over(connection: socket.socket, server: int) -> str:
+    """In a child: adopt the client's streams, environment and directory. End when the client or the server does."""
+    length, streams, _, _ = socket.recv_fds(connection, 4, 3)
+    received = connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+    module, arguments, directory, environment = json.loads(received)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    if sys.path[0] == str(Path.cwd()):  # as -m puts it there
-        sys.path[0] = request["folder"]
-    os.chdir(request["folder"])
+    if sys.path[0] == str(Path.cwd()):  # where -m puts it
+        sys.path[0] = directory
+    os.chdir(directory)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=follow, args=(parent,), daemon=True).start()
-    threading.Thread(target=outlast, args=(caller,), daemon=True).start()
-    for name in [name for name in sys.modules if name.split(".")[0] in OURS]:
+    end_with(server)
+    threading.Thread(target=end_with_connection, args=(connection,), daemon=True).start()
+    for name in [name for name in sys.modules if name.split(".")[0] in OUR_PACKAGES]:
         del sys.modules[name]
-    sys.argv = [request["module"], *request["arguments"]]
-    return str(request["module"])
+    sys.argv = [module, *arguments]
+    return str(module)
 
 
-def outlast(caller: socket.socket) -> None:
-    caller.recv(1)  # it never says another word
+def end_with_connection(connection: socket.socket) -> None:
+    connection.recv(1)  # returns when the client closes it: nothing more is sent
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def leave(module: str) -> NoReturn:
-    """Run the module and end without the interpreter's tidying up: it would copy, to free it, all that the warm process has imported."""
+def run_and_exit(module: str) -> NoReturn:
+    """Exit without the interpreter's finalization, which would copy the preloaded modules in order to free them."""
     code: object = 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -142,8 +173,8 @@ def leave(module: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    watch()
+    end_with(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warm = os.getpid()
-    caller = serve(Path(sys.argv[1]), iter(sys.argv[2:]))
-    leave(become(caller, warm))
+    server_pid = os.getpid()
+    client = fork_for_requests(Path(sys.argv[1]), iter(sys.argv[3:]))
+    run_and_exit(take_over(client, server_pid))

@@ -1,4 +1,4 @@
-"""dvc.yaml, read: which file a stage's argument means. So that nobody but dvc.yaml has to spell a path."""
+"""Reads dvc.yaml, so that file paths are written there and nowhere else."""
 
 import re
 import shlex
@@ -11,19 +11,19 @@ from codline.core.errors import UserError
 
 
 class Pipeline:
-    """The pipeline of the project at `root`."""
+    """The DVC pipeline of the project at `root`: its stages, cycles and files."""
 
     def __init__(self, root: Path = Path()) -> None:
         self.root = root
 
     @cached_property
     def stages(self) -> dict[str, Any]:
-        stages: dict[str, Any] = params.load(self.root / "dvc.yaml")["stages"]
+        stages: dict[str, Any] = params.read_yaml(self.root / "dvc.yaml")["stages"]
         return stages
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        return params.load(self.root / "params.yaml")
+        return params.read_yaml(self.root / "params.yaml")
 
     @property
     def cycles(self) -> list[str]:
@@ -31,36 +31,35 @@ class Pipeline:
 
     @property
     def queries(self) -> list[str]:
+        """The cycles that select a query: all but the last."""
         return list(self.params["queries"] or {})
 
     def arguments(self, stage: str, cycle: str | None = None) -> dict[str, str]:
-        """The command line of a stage, as {argument: value}; files are relative to the root."""
+        """The command-line arguments of a stage; files are relative to the root. Without a cycle, `${...}` stays."""
         command = self.stages[stage].get("do", self.stages[stage])["cmd"]
         if cycle is not None:
-            known = self.params | {"key": cycle, "item": self.params["cycles"][cycle]}
-            command = re.sub(r"\$\{([\w.]+)\}", lambda hole: str(filling(known, hole[1])), command)
-        words = shlex.split(command)[3:]  # after: python -m stages.<stage>
-        return {
-            name.removeprefix("--").replace("-", "_"): value
-            for name, value in zip(words[::2], words[1::2], strict=True)
-        }
+            values = self.params | {"key": cycle, "item": self.params["cycles"][cycle]}
+            command = re.sub(r"\$\{([\w.]+)\}", lambda match: str(dotted_value(values, match[1])), command)
+        words = shlex.split(command)[4:]  # after: python -m stages <stage>
+        names = [word.removeprefix("--").replace("-", "_") for word in words[::2]]
+        return dict(zip(names, words[1::2], strict=True))
 
     def path(self, stage: str, argument: str, cycle: str | None = None) -> Path:
         return self.root / self.arguments(stage, cycle)[argument]
 
-    def names(self) -> list[str]:
-        """Every stage of the campaign as DVC calls it, in the order of one cycle after the other."""
-        each = [name for name, stage in self.stages.items() if "foreach" in stage]
-        mine = {name: self.cycles if self.stages[name]["foreach"] == "${cycles}" else self.queries for name in each}
-        unrolled = [f"{name}@{cycle}" for cycle in self.cycles for name in each if cycle in mine[name]]
-        once = [name for name in self.stages if name not in each]
-        return [*once[:1], *unrolled, *once[1:]]
+    def stage_names(self) -> list[str]:
+        """All stages of the campaign as DVC names them (`train@c1`), in the order in which they run."""
+        per_cycle = {name: stage["foreach"] for name, stage in self.stages.items() if "foreach" in stage}
+        cycles_of = {name: self.cycles if each == "${cycles}" else self.queries for name, each in per_cycle.items()}
+        of_cycles = [f"{name}@{cycle}" for cycle in self.cycles for name in per_cycle if cycle in cycles_of[name]]
+        first, *last = [name for name in self.stages if name not in per_cycle]
+        return [first, *of_cycles, *last]
 
 
-def filling(known: Any, key: str) -> Any:
-    """What stands at a dotted key; DVC fills the holes of dvc.yaml the same way."""
+def dotted_value(values: Any, key: str) -> Any:
+    """The value at a dotted key, as in DVC's templating."""
     for name in key.split("."):
-        if not isinstance(known, dict) or name not in known:
+        if not isinstance(values, dict) or name not in values:
             raise UserError(f"params.yaml: {key}: missing")
-        known = known[name]
-    return known
+        values = values[name]
+    return values

@@ -1,4 +1,4 @@
-"""A stage does not outlive whoever started it, nor its time limit."""
+"""Ends a process when the one that started it dies, or when its time limit is reached."""
 
 import os
 import select
@@ -9,53 +9,63 @@ from pathlib import Path
 
 from codline.core.errors import InfrastructureError
 
-OWNER = "CODLINE_OWNER"  # the process id of the flow
+OWNER = "CODLINE_OWNER"  # environment variable: process id of the campaign that a process belongs to
 SHELLS = {"sh", "bash", "dash", "zsh"}
 
 
-def watch() -> None:
-    """End this process when its parent dies or, behind a shell, when the grandparent does, or the owner that the environment names.
+def end_with_parents() -> None:
+    """Kill this process when its parent, its grandparent (if the parent is a shell) or its owner dies.
 
-    Unlike PR_SET_PDEATHSIG this sees past the shell that DVC runs commands in, and is not set off by the end of the thread that started us.
-    Call it first of all: a parent that dies before it is called is not missed, the owner is.
+    PR_SET_PDEATHSIG would not see past the shell in which DVC runs commands, and would also fire when the *thread* that
+    started this process ends. Call it before slow imports: a parent that dies earlier than that goes unnoticed.
     """
     for pid in {*ancestors(), int(os.environ.get(OWNER, 0))}:
-        threading.Thread(target=follow, args=(pid,), daemon=True).start()
+        if pid > 1:
+            end_with(pid)
 
 
-def limit(seconds: float) -> None:
-    threading.Thread(target=expire, args=(seconds,), daemon=True).start()
+def end_with(pid: int) -> None:
+    """Kill this process when the process `pid` dies."""
 
-
-def ancestors() -> list[int]:
-    pid = os.getppid()
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-    except OSError:
-        return [pid]
-    is_shell = fields[0].partition("(")[2] in SHELLS
-    return [pid, int(fields[2].split()[1])] if is_shell else [pid]
-
-
-def follow(pid: int) -> None:
-    if pid > 1:
+    def watch() -> None:
         wait_for_death(pid)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_after(seconds: float) -> None:
+    def expire() -> None:
+        time.sleep(seconds)
+        os._exit(InfrastructureError.exit_code)
+
+    threading.Thread(target=expire, daemon=True).start()
+
+
+def ancestors() -> list[int]:
+    """The parent, followed by the grandparent if the parent is a shell."""
+    pid = os.getppid()
+    try:
+        name, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+    except OSError:
+        return [pid]
+    is_shell = name.partition("(")[2] in SHELLS
+    return [pid, int(fields.split()[1])] if is_shell else [pid]
+
 
 def wait_for_death(pid: int) -> None:
-    """At once on Linux, by looking five times a second elsewhere."""
+    """Immediate on Linux (pidfd); elsewhere checks five times a second."""
     try:
         poller = select.poll()
         poller.register(os.pidfd_open(pid), select.POLLIN)
     except (AttributeError, OSError):
-        while alive(pid):
+        while is_alive(pid):
             time.sleep(0.2)
     else:
         poller.poll()
 
 
-def alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -63,8 +73,3 @@ def alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def expire(seconds: float) -> None:
-    time.sleep(seconds)
-    os._exit(InfrastructureError.exit_code)

@@ -1,38 +1,35 @@
-"""Progress of long work: a bar where a person watches, a note in the scratch corner for everyone else."""
+"""Progress of long-running work: a note in the state directory, and a progress bar on a terminal."""
 
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from codline.runtime import state_directory
 
 
 @contextmanager
-def bar(name: str, unit: str, total: int) -> Iterator[Callable[..., None]]:
-    """Yield advance(done, **extra)."""
-    shown = sys.stderr.isatty() and not os.environ.get("CODLINE_QUIET")
-    if not shown:
-        yield lambda done, **extra: state_directory.note(
-            "progress", name, {"unit": unit, "done": done, "total": total} | extra
-        )
-        return
+def progress_bar(name: str, unit: str, total: int) -> Iterator[Callable[..., None]]:
+    """Yield advance(done, **extra), which records the progress of the stage `name`."""
+    interactive = sys.stderr.isatty() and not os.environ.get("CODLINE_QUIET")
+    with terminal_bar(name, unit, total) if interactive else nullcontext(None) as show:
+
+        def advance(done: int, **extra: Any) -> None:
+            state_directory.write_note("progress", name, {"unit": unit, "done": done, "total": total} | extra)
+            if show is not None:
+                show(done)
+
+        yield advance
+
+
+@contextmanager
+def terminal_bar(name: str, unit: str, total: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        TimeRemainingColumn(),
-    )
+    text = TextColumn("{task.description}")
+    columns = (text, BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as display:
         task = display.add_task(name, total=total)
-
-        def advance(done: int, **extra: Any) -> None:
-            state_directory.note("progress", name, {"unit": unit, "done": done, "total": total} | extra)
-            display.update(task, completed=done)
-
-        yield advance
+        yield lambda done: display.update(task, completed=done)

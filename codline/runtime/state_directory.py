@@ -1,4 +1,4 @@
-"""The untracked corner: epoch checkpoints, live progress, timings, the last error. Deleting it costs time, never results."""
+"""The untracked .codline/ directory: checkpoints and notes. Deleting it costs time, never results."""
 
 import json
 import os
@@ -8,34 +8,49 @@ from typing import Any
 
 from codline.core.files import write_json
 
-KEPT = 3  # checkpoints of the last trainings, so that one can still be resumed after its neighbours ran
+KEPT_CHECKPOINTS = 3  # of the most recent trainings
 
 
-def root() -> Path:
+def state_root() -> Path:
     return Path(os.environ.get("CODLINE_SCRATCH", ".codline"))
 
 
-def checkpoint(key: str) -> Path:
-    """Where the training with this key keeps its last epoch; older trainings' are dropped."""
-    folder = root() / "checkpoints"
-    others = sorted((p for p in folder.glob("*") if p.name != key), key=lambda p: p.stat().st_mtime, reverse=True)
-    for old in others[KEPT - 1 :]:
+def checkpoint_path(key: str) -> Path:
+    """The checkpoint file of the training with this key. Deletes the checkpoints of the oldest trainings."""
+    directory = state_root() / "checkpoints"
+    others = sorted((p for p in directory.glob("*") if p.name != key), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in others[KEPT_CHECKPOINTS - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
-    return folder / key / "last.safetensors"
+    return directory / key / "last.safetensors"
 
 
-def note(kind: str, stage: str, value: dict[str, Any] | None, durable: bool = False) -> None:
-    """Leave a note that others may read at any instant: kind is `progress`, `seconds` or `error`."""
-    path = root() / kind / f"{stage}.json"
-    if value is None:
-        path.unlink(missing_ok=True)
-    else:
-        write_json(path, value, durable)
+def note_path(kind: str, name: str) -> Path:
+    """The JSON file of a note. These kinds exist, with what `name` is:
+
+    progress    a running stage: unit, done, total; train adds its training curve
+    seconds     a stage that has succeeded: how long its last run took
+    error       a stage that has failed: its error sentence and exit code
+    unreadable  `prepare`: files of the dataset that cannot be read, with reasons
+    checked     `params` or a study: the digest of the files that were last found valid
+    flow        a Prefect flow: its run id and process id
+    runs        a cycle or `campaign`: its MLflow experiment and run
+    """
+    return state_root() / kind / f"{name}.json"
 
 
-def read_note(kind: str, stage: str) -> dict[str, Any] | None:
+def write_note(kind: str, name: str, value: dict[str, Any], durable: bool = False) -> None:
+    """Replace a note atomically: other processes may read it at any time."""
+    write_json(note_path(kind, name), value, durable)
+
+
+def delete_note(kind: str, name: str) -> None:
+    note_path(kind, name).unlink(missing_ok=True)
+
+
+def read_note(kind: str, name: str) -> dict[str, Any] | None:
+    """The note, or None if it is missing or damaged."""
     try:
-        value: dict[str, Any] = json.loads((root() / kind / f"{stage}.json").read_text(encoding="utf-8"))
+        value: dict[str, Any] = json.loads(note_path(kind, name).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return value

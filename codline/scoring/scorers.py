@@ -1,206 +1,154 @@
-"""What the score stage compares: which images, seen how, by which networks."""
+"""Scorers: run a strategy on the outputs of one batch after the other, and return one score per candidate."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from codline.acquisition.learner_context import LearnerContext
 from codline.core.errors import CodlineError
-from codline.core.params import amount
-from codline.data import masks, output_store, tables
-from codline.data.array_store import Arrays
-from codline.data.labels import looked_up
-from codline.learning import auxiliary_networks, inference
-from codline.learning.augmentation import Augment
-from codline.learning.inference import Normalize, Pass, Take, View, Wanted
-from codline.models.base import Network
-from codline.objectives.loss_predictor import LossPredictor
-from codline.runtime import state_directory
-from codline.strategies.base import Chooser, Known, Other, Outputs, Pool, Strategy, Whole
-
-Truth = Callable[[np.ndarray], np.ndarray]  # ids -> the answers
-
-
-@dataclass(frozen=True)
-class Sight:
-    """How images are seen."""
-
-    take: Take
-    normalize: Normalize
-    batch_size: int
-
-    def passes(
-        self, networks: Sequence[Network], ids: np.ndarray, wanted: Wanted, view: View | None = None
-    ) -> Iterator[Pass]:
-        return inference.passes(networks, self.take, ids, self.normalize, self.batch_size, wanted, view)
-
-    def tensors(self, ids: np.ndarray) -> Tensor:
-        return self.normalize(torch.from_numpy(self.take(ids)).to(self.normalize.device))
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What a strategy is told, besides this cycle's outputs."""
-
-    chosen: np.ndarray  # ids that can be asked for
-    others: tuple[Other, ...]  # the networks whose logits come with this cycle's, in this order
-    kept: Arrays | None  # the last cycle's outputs, unless they are among the others
-    first_cycle: bool
-    rng: np.random.Generator
-    predictor: LossPredictor | None = None
-    truth: Truth | None = None
+from codline.data import tables
+from codline.data.output_store import softmax
+from codline.data.splits import resolve_amount
+from codline.learning.augmentation import Augmentation
+from codline.learning.inference import BatchOutputs, RequestedOutputs
+from codline.scoring.context import ScoringContext
+from codline.strategies.base import BatchStrategy, LabeledFeatures, Outputs, PoolChunk, PoolFeatures, Strategy
 
 
 class Scorer:
-    """A strategy that scores, batch by batch."""
+    """Scores each batch as it arrives."""
 
-    def __init__(self, strategy: Strategy, beside: Beside) -> None:
-        self.strategy, self.beside = strategy, beside
-        self.found, self.seen = np.empty(len(beside.chosen)), 0
+    def __init__(self, strategy: Strategy, context: ScoringContext) -> None:
+        self.strategy, self.context, self.candidate_ids = strategy, context, context.candidate_ids
+        self.first_cycle, self.rng = context.networks.first_cycle, context.generator("selection")
+        self.scored = [np.empty(0)]
 
-    def see(self, one: Pass) -> None:
-        if count := int(self.rows(one).sum()):
-            self.found[self.seen : self.seen + count] = self.strategy.scores(self.pool(one), self.beside.rng)
-            self.seen += count
+    def forward_batches(self, ids: np.ndarray, augment: Augmentation | None) -> Iterator[BatchOutputs]:
+        """Run this cycle's network and the reference networks on the images, or on random views of them."""
+        networks, generator = self.context.networks, self.context.torch_generator("view")
+        return self.context.reader.forward_batches(
+            [networks.current, *networks.references.values()],
+            ids,
+            self.requested_outputs(),
+            transform=None if augment is None else lambda images: augment(images, generator),
+        )
 
-    def pool(self, one: Pass) -> Pool:
-        rows = self.rows(one)
-        ours, *theirs = (said(logits[rows]) for logits in one.logits)
-        others = dict(zip(self.beside.others, theirs, strict=True))
-        if self.beside.kept is not None and "previous" in self.strategy.needs(self.beside.first_cycle):
-            others["previous"] = said(self.beside.kept.take(one.ids[rows]))
-        samples = (output_store.softmax(logits[rows]) for logits in one.samples)
-        predicted = None if one.predicted is None else one.predicted[rows]
-        truth = None if self.beside.truth is None else self.beside.truth(one.ids[rows])
-        return Pool(one.ids[rows], ours, others, self.beside.first_cycle, samples, predicted, truth)
+    def requested_outputs(self) -> RequestedOutputs:
+        """What the strategy needs besides logits."""
+        networks, (passes, rate) = self.context.networks, self.strategy.dropout_passes()
+        generator = self.context.torch_generator("dropout")
+        return RequestedOutputs(
+            subsample=self.context.stored_outputs is not None,  # dense outputs are stored subsampled
+            features=isinstance(self.strategy, BatchStrategy),
+            dropout_factors=networks.dropout_factors(passes, rate, generator) if passes else None,
+            loss_predictor=networks.loss_predictor,
+        )
 
-    def rows(self, one: Pass) -> np.ndarray:
-        places = np.searchsorted(self.beside.chosen, one.ids)
-        found: np.ndarray = self.beside.chosen[np.minimum(places, len(self.beside.chosen) - 1)] == one.ids
-        return found
+    def add(self, batch: BatchOutputs) -> None:
+        """Batches come in ascending id order, and may include images that are not candidates."""
+        rows = self.is_candidate(batch.ids)
+        if rows.any():
+            self.scored.append(self.strategy.scores(self.chunk(batch, rows), self.rng))
+
+    def is_candidate(self, ids: np.ndarray) -> np.ndarray:
+        places = np.minimum(np.searchsorted(self.candidate_ids, ids), len(self.candidate_ids) - 1)
+        is_candidate: np.ndarray = self.candidate_ids[places] == ids
+        return is_candidate
+
+    def chunk(self, batch: BatchOutputs, rows: np.ndarray) -> PoolChunk:
+        context, ids = self.context, batch.ids[rows]
+        current, *others = (outputs_from_logits(logits[rows]) for logits in batch.logits)
+        references = dict(zip(context.networks.references, others, strict=True))
+        if context.stored_outputs is not None and "previous" in self.strategy.reference_models(self.first_cycle):
+            references["previous"] = outputs_from_logits(context.stored_outputs.take(ids))
+        return PoolChunk(
+            ids,
+            current,
+            references,
+            first_cycle=self.first_cycle,
+            dropout_probs=(softmax(logits[rows]) for logits in batch.dropout_logits),
+            predicted_losses=None if batch.predicted_losses is None else batch.predicted_losses[rows],
+            true_labels=None if context.true_labels is None else context.true_labels(ids),
+        )
 
     def scores(self) -> np.ndarray:
-        """One for each that can be asked for."""
-        return self.found
+        """One score per candidate, in ascending id order."""
+        return np.concatenate(self.scored)
 
 
-class Gatherer(Scorer):
-    """A strategy that has to see the whole pool before it chooses."""
+class BatchSelectionScorer(Scorer):
+    """Collects the whole pool, then scores the selected query budget, budget - 1, ..., 1 and all other images 0."""
 
-    def __init__(
-        self,
-        strategy: Chooser,
-        beside: Beside,
-        budget: int,
-        labeled: np.ndarray,
-        labels: np.ndarray,
-        sight: Sight,
-        network: Network,
-        bench: LearnerContext,
-    ) -> None:
-        super().__init__(strategy, beside)
-        self.chooser, self.budget, self.labeled, self.labels = strategy, budget, labeled, labels
-        self.sight, self.network, self.bench = sight, network, bench
-        self.pools: list[tuple[Pool, np.ndarray]] = []
+    def __init__(self, strategy: BatchStrategy, context: ScoringContext, budget: int, labeled: Path) -> None:
+        super().__init__(strategy, context)
+        self.batch_strategy, self.budget, self.labeled = strategy, budget, labeled
+        self.chunks: list[PoolChunk] = []
+        self.features: list[np.ndarray] = []
 
-    def see(self, one: Pass) -> None:
-        assert one.features is not None
-        self.pools.append((self.pool(one), one.features[self.rows(one)]))
+    def add(self, batch: BatchOutputs) -> None:
+        assert batch.features is not None
+        rows = self.is_candidate(batch.ids)
+        # The generator of dropout passes would keep the tensors of all batches in memory.
+        self.chunks.append(replace(self.chunk(batch, rows), dropout_probs=iter(())))
+        self.features.append(batch.features[rows])
 
     def scores(self) -> np.ndarray:
-        """The query, most wanted first, has budget, budget - 1, ..., 1; all others have 0."""
-        ids = chosen(self.chooser.choose(self.whole(), self.budget, self.beside.rng), self.beside.chosen, self.budget)
-        scores = np.zeros(len(self.beside.chosen))
-        scores[np.searchsorted(self.beside.chosen, ids)] = np.arange(self.budget, 0, -1)
+        query = self.batch_strategy.select_query(self.pool_features(), self.budget, self.rng)
+        self.check_query(query)
+        scores = np.zeros(len(self.candidate_ids))
+        scores[np.searchsorted(self.candidate_ids, query)] = np.arange(self.budget, 0, -1)
         return scores
 
-    def whole(self) -> Whole:
-        parts = [pool for pool, _ in self.pools]
-        others = {name: joined([part.others[name] for part in parts]) for name in parts[0].others}
-        features = np.concatenate([features for _, features in self.pools])
-        ids, ours = np.concatenate([part.ids for part in parts]), joined([part.outputs for part in parts])
-        predicted = stacked([part.predicted for part in parts])
-        return Whole(ids, ours, features, self.known(), self.bench, others, self.beside.first_cycle, predicted)
+    def check_query(self, query: np.ndarray) -> None:
+        distinct = len(np.unique(query))
+        if len(query) != self.budget or distinct != self.budget or not np.isin(query, self.candidate_ids).all():
+            raise CodlineError(
+                f"the strategy chose {distinct} images, expected {self.budget} different ones of the unlabelled pool"
+            )
 
-    def known(self) -> Known:
-        seen = [
-            *self.sight.passes([self.network], self.labeled, Wanted(features=True, predictor=self.beside.predictor))
-        ]
-        features = np.concatenate([one.features for one in seen if one.features is not None])
-        return Known(self.labeled, self.labels, features, stacked([one.predicted for one in seen]))
-
-
-def truth(strategy: Strategy, path: Path, ids: np.ndarray, thin: bool) -> Truth | None:
-    """The answers for these ids, of the pixels that the outputs have, if the strategy is the control that is told them. No other has the file opened."""
-    if not strategy.truth:
-        return None
-    cells = looked_up(ids, path, tables.ORACLE)
-    targets = masks.kept_targets if thin else masks.targets
-    return lambda some: targets(cells[np.searchsorted(ids, some)])
-
-
-def bench(sight: Sight, seed: int, name: str) -> LearnerContext:
-    def advance(done: int, total: int) -> None:
-        if done == total or done % max(1, total // 100) == 0:
-            state_directory.note("progress", name, {"unit": "steps", "done": done, "total": total})
-
-    return LearnerContext(sight.tensors, sight.normalize.device, seed, advance)
-
-
-def stacked(parts: list[np.ndarray | None]) -> np.ndarray | None:
-    there = [part for part in parts if part is not None]
-    return np.concatenate(there) if there else None
-
-
-def joined(parts: list[Outputs]) -> Outputs:
-    return Outputs(
-        np.concatenate([part.logits_NC for part in parts]), np.concatenate([part.probs_NC for part in parts])
-    )
-
-
-def chosen(ids: np.ndarray, pool: np.ndarray, budget: int) -> np.ndarray:
-    """The ids, if they are a query."""
-    if len(ids) != budget or len(np.unique(ids)) != budget or not np.isin(ids, pool).all():
-        raise CodlineError(
-            f"the strategy chose {len(np.unique(ids))} images, expected {budget} different ones of the unlabelled pool"
+    def pool_features(self) -> PoolFeatures:
+        chunks = self.chunks
+        return PoolFeatures(
+            ids=np.concatenate([chunk.ids for chunk in chunks]),
+            outputs=concatenate_outputs([chunk.outputs for chunk in chunks]),
+            features_ND=np.concatenate(self.features),
+            labeled=self.labeled_features(),
+            context=self.context.learner_context(),
+            references={
+                name: concatenate_outputs([chunk.references[name] for chunk in chunks]) for name in chunks[0].references
+            },
+            first_cycle=self.first_cycle,
+            predicted_losses=concatenate_optional([chunk.predicted_losses for chunk in chunks]),
         )
-    return ids
+
+    def labeled_features(self) -> LabeledFeatures:
+        table, networks = tables.read_table(self.labeled, tables.LABELED), self.context.networks
+        ids, labels = (table[name].to_numpy() for name in ("id", "label"))
+        requested = RequestedOutputs(features=True, loss_predictor=networks.loss_predictor)
+        batches = [*self.context.reader.forward_batches([networks.current], ids, requested)]
+        features = np.concatenate([batch.features for batch in batches if batch.features is not None])
+        losses = concatenate_optional([batch.predicted_losses for batch in batches])
+        return LabeledFeatures(ids, labels, features, losses)
 
 
-def dropouts(passes: int, share: float, network: Network, shape: tuple[int, ...], seed: int) -> Tensor | None:
-    """What features are multiplied with in each stochastic pass: zero, or what keeps their mean. The same for every image, so that batches do not matter."""
-    if not passes:
-        return None
-    device = next(network.parameters()).device
-    channels = network.eval().body(torch.zeros(1, *shape, device=device)).shape[1]
-    kept = torch.rand(passes, channels, generator=torch.Generator().manual_seed(seed)) >= share
-    return kept / (1 - share)
+def make_scorer(strategy: Strategy, context: ScoringContext, budget: float, *, pool: Path, labeled: Path) -> Scorer:
+    """`budget` is a number of images, or a share of the pool."""
+    if not isinstance(strategy, BatchStrategy):
+        return Scorer(strategy, context)
+    images = resolve_amount(budget, tables.count_rows(pool, tables.POOL))
+    return BatchSelectionScorer(strategy, context, min(images, len(context.candidate_ids)), labeled)
 
 
-def networks(
-    needs: Iterable[Other], beside: dict[str, Tensor], previous: Callable[[], Network], untrained: Callable[[], Network]
-) -> dict[Other, Network]:
-    """The networks that a strategy compares this cycle's with. `beside` is what training kept, `untrained` makes an independent network."""
-    known: dict[Other, Callable[[], Network]] = {"previous": previous, "independent": untrained}
-    return {
-        name: known[name]() if name in known else auxiliary_networks.filled(untrained(), name, beside)
-        for name in sorted(needs, key=str)
-    }
+def outputs_from_logits(logits_nC: np.ndarray) -> Outputs:
+    return Outputs(logits_nC, softmax(logits_nC))
 
 
-def subset(ids: np.ndarray, size: float | None, rng: np.random.Generator) -> np.ndarray:
-    """So many of the ids, or such a share of them, drawn at random; all if there is no size."""
-    return ids if size is None else np.sort(rng.choice(ids, min(amount(size, len(ids)), len(ids)), replace=False))
+def concatenate_outputs(parts: list[Outputs]) -> Outputs:
+    logits, probs = ([getattr(part, name) for part in parts] for name in ("logits_NC", "probs_NC"))
+    return Outputs(np.concatenate(logits), np.concatenate(probs))
 
 
-def view(augment: Augment | None, seed: int) -> View | None:
-    generator = torch.Generator().manual_seed(seed)
-    return None if augment is None else lambda images: augment(images, generator)
-
-
-def said(logits_nC: np.ndarray) -> Outputs:
-    return Outputs(logits_nC, output_store.softmax(logits_nC))
+def concatenate_optional(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if present else None

@@ -1,4 +1,4 @@
-"""The strategies. To add one: write its file, and its class into this union."""
+"""Acquisition strategies. To add one, write its module and add its class to a union below."""
 
 from typing import Annotated
 
@@ -29,8 +29,8 @@ from codline.strategies.typiclust import Typiclust
 from codline.strategies.uncertain_gcn import UncertainGcn
 from codline.strategies.vaal import Vaal
 
-Compared = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | Qbc
-Spread = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
+Scoring = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | Qbc
+Diversity = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
 Learned = Ll4al | Vaal | Sraal | TaVaal | UncertainGcn | CoreGcn
-Borrowed = ScikitActiveml | Baal
-AnyStrategy = Annotated[Compared | Spread | Learned | Borrowed | TrueLoss, Field(discriminator="name")]
+Library = ScikitActiveml | Baal
+AnyStrategy = Annotated[Scoring | Diversity | Learned | Library | TrueLoss, Field(discriminator="name")]

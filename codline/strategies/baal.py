@@ -1,4 +1,4 @@
-"""Heuristics of baal (Atighehchian, Branchaud-Charron and Lacoste, 2020), by their names there, on passes with dropout."""
+"""Heuristics of the library baal (Atighehchian et al., 2020) on dropout passes, by their names there."""
 
 import warnings
 from typing import Any, ClassVar, Literal
@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from codline.acquisition.distances import finite
-from codline.strategies.base import Pool, Strategy
+from codline.acquisition.features import check_finite
+from codline.strategies.base import PoolChunk, Strategy
 
 
 class Baal(Strategy):
-    """Dropout is that of `bald` and `mc_dropout`. All passes of a batch are held at once, as baal wants them. Of dense outputs it is the mean over the pixels.
+    """Dropout is applied as in `bald`. baal needs all passes of a batch in memory at once.
 
-    Margin and Certainty, of which baal wants the smallest, are turned round.
+    Scores of Margin and Certainty, where baal prefers small values, are negated. Segmentation: mean over the pixels.
     """
 
     package: ClassVar[tuple[str, str] | None] = ("baal", "baal>=2")
@@ -22,23 +22,21 @@ class Baal(Strategy):
     passes: int = Field(default=25, ge=2)
     dropout: float = Field(default=0.5, gt=0, lt=1)
 
-    def stochastic(self) -> tuple[int, float]:
+    def dropout_passes(self) -> tuple[int, float]:
         return self.passes, self.dropout
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        heuristic = getattr(library(), self.heuristic)(reduction="mean")
-        if not len(pool.ids):
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        heuristic = getattr(import_heuristics(), self.heuristic)(reduction="mean")
+        if not len(chunk.ids):
             return np.empty(0)
-        probs_NCT = np.stack([finite(pool.ids, probs_NC, "outputs") for probs_NC in pool.samples], axis=-1)
-        probs_NCT = np.minimum(
-            probs_NCT, 1
-        )  # a single value above it, by rounding, and baal takes all of the batch for logits
-        found: np.ndarray = heuristic.get_uncertainties(probs_NCT)
-        return found if heuristic.reversed else -found
+        passes = [check_finite(chunk.ids, probs_NC, "outputs") for probs_NC in chunk.dropout_probs]
+        # If a single value exceeds 1 by rounding, baal takes the whole batch for logits.
+        uncertainties: np.ndarray = heuristic.get_uncertainties(np.minimum(np.stack(passes, axis=-1), 1))
+        return uncertainties if heuristic.reversed else -uncertainties
 
 
-def library() -> Any:
+def import_heuristics() -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the logger that it sets up
+        warnings.simplefilter("ignore", DeprecationWarning)  # of baal's logger
         import baal.active.heuristics
     return baal.active.heuristics

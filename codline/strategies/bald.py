@@ -1,31 +1,32 @@
-"""BALD (Houlsby et al., 2011; Gal, Islam and Ghahramani, 2017): the images that passes with dropout, each sure of itself, disagree on."""
+"""BALD (Houlsby et al., 2011; Gal et al., 2017): the images on which dropout passes confidently disagree."""
 
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from codline.acquisition.uncertainty import entropy, summed_up
-from codline.data.dense_outputs import per_image
-from codline.strategies.base import Pool, Strategy
+from codline.acquisition.uncertainty import entropy, mean_and_entropy
+from codline.data.dense_outputs import mean_per_image
+from codline.strategies.base import PoolChunk, Strategy
 
 
 class Bald(Strategy):
-    """The mutual information of class and weights: the entropy of the mean over `passes`, less the mean of the entropies; never below zero, as rounding may be.
+    """Mutual information of class and weights: entropy of the mean prediction minus mean entropy, at least 0.
 
-    Dropout is laid on the features, before the head: our networks have none of their own, and the body runs once instead of `passes` times. One mask is
-    drawn for each pass and is the same for all images (consistent dropout): a pass is one function, and scores do not depend on batches. Batch norm is in
-    eval mode for the same reason: with the statistics of a batch, an image's score would depend on its neighbours.
-    Differs from the papers: Houlsby et al. have a Gaussian process; Gal et al. train with the dropout that they sample, we train without.
+    Dropout is applied to the features, before the head: our networks have no dropout layers, and the body runs once
+    instead of `passes` times. Each pass has one mask for all images (consistent dropout), and batch norm is in eval
+    mode, so that scores do not depend on how images are batched.
+    Differs from the papers: Houlsby et al. use a Gaussian process; Gal et al. also train with dropout, we do not.
     """
 
     name: Literal["bald"] = "bald"
-    passes: int = Field(default=25, ge=2)  # a single pass disagrees with nobody
+    passes: int = Field(default=25, ge=2)  # a single pass cannot disagree
     dropout: float = Field(default=0.5, gt=0, lt=1)
 
-    def stochastic(self) -> tuple[int, float]:
+    def dropout_passes(self) -> tuple[int, float]:
         return self.passes, self.dropout
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        mean, spread = summed_up(pool.samples)
-        return per_image(np.maximum(entropy(mean) - spread, 0))
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        mean, mean_entropy = mean_and_entropy(chunk.dropout_probs)
+        # Rounding can make the difference negative.
+        return mean_per_image(np.maximum(entropy(mean) - mean_entropy, 0))

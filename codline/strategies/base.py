@@ -1,4 +1,4 @@
-"""What every acquisition strategy is: a frozen object that gives each unlabelled image a score, higher meaning more wanted, or chooses the whole query."""
+"""Base classes of acquisition strategies: frozen objects that score each unlabeled image, or select a whole query."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,39 +9,37 @@ import numpy as np
 
 from codline.acquisition.learner_context import LearnerContext
 from codline.core.errors import UserError
-from codline.core.params import Section, tag
+from codline.core.params import Section
+from codline.core.params_errors import plugin_name
 
-Other = (
-    str | int
-)  # a model to compare with: "previous", "average", "independent", or the weights so many steps before the end of this training
+# A model to compare outputs with: "previous" (cycle), "average" (of the weights), "independent" (untrained),
+# or an int: this model as it was that many steps before the end of its training.
+ReferenceName = str | int
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a model says of N images and C classes; dense outputs have two axes more."""
+    """A model's outputs for N images and C classes: (N, C), or (N, C, H, W) for segmentation."""
 
     logits_NC: np.ndarray
     probs_NC: np.ndarray
 
-    def of(self, kind: Literal["probs", "logits"]) -> np.ndarray:
+    def values(self, kind: Literal["probs", "logits"]) -> np.ndarray:
         return self.probs_NC if kind == "probs" else self.logits_NC.astype(np.float64)
 
 
 @dataclass(frozen=True)
-class Pool:
-    """A stretch of the unlabelled pool, rows aligned."""
+class PoolChunk:
+    """Some rows of the unlabeled pool. Optional fields are filled if the strategy declares that it needs them."""
 
     ids: np.ndarray
     outputs: Outputs  # of this cycle's model
-    others: Mapping[Other, Outputs] = field(default_factory=dict)  # those that the strategy needs
+    references: Mapping[ReferenceName, Outputs] = field(default_factory=dict)
     first_cycle: bool = False
-    samples: Iterator[np.ndarray] = field(
-        default_factory=lambda: iter(())
-    )  # probabilities of the stochastic passes asked for, one pass after the other
-    predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
-    truth: np.ndarray | None = (
-        None  # the answers: class numbers, or masks of the pixels that the outputs have; for the control that is made of them
-    )
+    # Probabilities of the dropout passes, one pass at a time.
+    dropout_probs: Iterator[np.ndarray] = field(default_factory=lambda: iter(()))
+    predicted_losses: np.ndarray | None = None
+    true_labels: np.ndarray | None = None  # class numbers, or masks of the pixels that the outputs have
 
     @property
     def probs_NC(self) -> np.ndarray:  # noqa: N802 (shape suffix)
@@ -49,67 +47,73 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Known:
-    """The labelled images."""
+class LabeledFeatures:
+    """The M labeled images, rows aligned."""
 
     ids: np.ndarray
     labels: np.ndarray
     features_MD: np.ndarray
-    predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
+    predicted_losses: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
-class Whole:
-    """All of the unlabelled pool at once, rows aligned."""
+class PoolFeatures:
+    """The whole unlabeled pool (N images) with features, and the labeled images. Optional fields as in PoolChunk."""
 
     ids: np.ndarray
     outputs: Outputs
-    features_ND: np.ndarray  # before the head, float32; of dense ones the mean over the pixels
-    known: Known
-    bench: LearnerContext
-    others: Mapping[Other, Outputs] = field(default_factory=dict)
+    features_ND: np.ndarray  # inputs of the head, float32; for segmentation their mean over the pixels
+    labeled: LabeledFeatures
+    context: LearnerContext
+    references: Mapping[ReferenceName, Outputs] = field(default_factory=dict)
     first_cycle: bool = False
-    predicted: np.ndarray | None = None  # losses foretold, where the strategy asks for them
+    predicted_losses: np.ndarray | None = None
 
 
 class Strategy(Section):
-    """Fields are the strategy's own parameters; data comes to the method."""
+    """Scores images one by one. Its fields are its parameters in params.yaml; data is passed to the methods."""
 
-    dense: ClassVar[bool] = True  # whether it is defined for segmentation, too
-    package: ClassVar[tuple[str, str] | None] = (
-        None  # a module, and what to install for it, besides codline's own dependencies
-    )
-    predicted: ClassVar[bool] = False  # whether it asks for the losses that a module beside the network foretells
-    truth: ClassVar[bool] = False  # whether it is told the answers: a control, of simulated campaigns alone
+    dense: ClassVar[bool] = True  # defined for segmentation, too
+    package: ClassVar[tuple[str, str] | None] = None  # optional dependency: (module, what to install)
+    uses_predicted_losses: ClassVar[bool] = False
+    uses_true_labels: ClassVar[bool] = False  # oracle baselines, for simulated campaigns only
 
-    def suited(self, task: str) -> None:
+    def check_task(self, task: str) -> None:
         if task == "segmentation" and not self.dense:
-            raise UserError(
-                f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which is not defined for segmentation"
-            )
+            found = f"found {plugin_name(type(self))!r}, which is not defined for segmentation"
+            raise UserError(f"params.yaml: score.strategy.name: {found}")
 
-    def installed(self) -> None:
+    def check_installed(self) -> None:
         if self.package is not None and find_spec(self.package[0]) is None:
-            raise UserError(
-                f"params.yaml: score.strategy.name: found {tag(type(self))!r}, which needs {self.package[1]}; it is not installed"
-            )
+            found = f"found {plugin_name(type(self))!r}, which needs {self.package[1]}; it is not installed"
+            raise UserError(f"params.yaml: score.strategy.name: {found}")
 
-    def stochastic(self) -> tuple[int, float]:
-        """How many passes with dropout the pool must hold, and what share of the features they leave out."""
+    def check_truth(self, table: str) -> None:
+        """Allow the table of true labels, "oracle", to oracle baselines only."""
+        if self.uses_true_labels and table == "pool":
+            raise ValueError(f"oracle: {plugin_name(type(self))} needs the true labels, and the pool has none")
+        if not self.uses_true_labels and table == "oracle":
+            raise ValueError(f"pool: {plugin_name(type(self))} must not see the true labels")
+
+    def dropout_passes(self) -> tuple[int, float]:
+        """Number of forward passes with dropout on the features, and the dropout rate."""
         return 0, 0.0
 
-    def needs(self, first_cycle: bool) -> frozenset[Other]:
-        """The other models whose outputs the pool must hold; they cost a forward pass each, but for `previous`, which is kept."""
+    def reference_models(self, first_cycle: bool) -> frozenset[ReferenceName]:
+        """Models whose outputs the strategy compares with. Each costs a forward pass, except `previous` (stored)."""
         return frozenset()
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        """One score per image. Called on stretches in id order with one generator, so that the stretches' sizes do not matter."""
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        """One score per image; the highest are selected.
+
+        Called with consecutive chunks in ascending id order and one generator: chunk sizes must not change scores.
+        """
         raise NotImplementedError
 
 
-class Chooser(Strategy):
-    """What is worth asking depends on what else is asked: it sees the whole pool and chooses a whole query."""
+class BatchStrategy(Strategy):
+    """Selects a whole query at once, because the value of an image depends on which others are selected."""
 
-    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        """So many distinct ids of the pool, the most wanted first."""
+    def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
+        """`budget` distinct ids of the pool, best first."""
         raise NotImplementedError

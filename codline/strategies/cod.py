@@ -1,23 +1,22 @@
-"""Cyclic output discrepancy (Huang et al., 2021): the images whose outputs moved most since the last cycle's model."""
+"""Cyclic output discrepancy (Huang et al., 2021): the images whose outputs changed most since the previous cycle."""
 
 from typing import Literal
 
 import numpy as np
 
-from codline.acquisition.cod_rules import Cyclic
+from codline.acquisition.cod_rules import CodRules
 from codline.acquisition.discrepancy import discrepancy
-from codline.strategies.base import Pool, Strategy
+from codline.strategies.base import PoolChunk, Strategy
 
 
-class Cod(Cyclic, Strategy):
-    """What it does in the first cycle, which has no last one, is in codline/cyclic.py."""
+class Cod(CodRules, Strategy):
+    """codline/acquisition/cod_rules.py describes the parameters."""
 
     name: Literal["cod"] = "cod"
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        other = self.other(pool.first_cycle)
-        if other is None:
-            return rng.random(len(pool.ids))
-        return self.wanted(
-            discrepancy(pool.outputs.of(self.outputs), pool.others[other].of(self.outputs)), pool.first_cycle
-        )
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        reference = self.reference_model(chunk.first_cycle)
+        if reference is None:
+            return rng.random(len(chunk.ids))
+        before, now = chunk.references[reference].values(self.outputs), chunk.outputs.values(self.outputs)
+        return self.score_discrepancies(discrepancy(now, before), chunk.first_cycle)

@@ -1,96 +1,96 @@
-"""COD with diversity (our own): images whose outputs moved much since the last cycle's model, and that are unlike each other."""
+"""COD with diversity (our own): images whose outputs changed much since the previous cycle, unlike each other."""
 
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from codline.acquisition.cod_rules import Cyclic
+from codline.acquisition.cod_rules import CodRules
 from codline.acquisition.discrepancy import discrepancy
-from codline.acquisition.distances import Points, by_id, gradients, seeds
+from codline.acquisition.distances import Points, gradient_embeddings, k_means_plus_plus
+from codline.acquisition.features import sort_by_id
 from codline.acquisition.k_center import k_center
 from codline.core.errors import UserError
-from codline.strategies.base import Chooser, Whole
+from codline.strategies.base import BatchStrategy, PoolFeatures
 
 
-class CodDiverse(Cyclic, Chooser):
+class CodDiverse(CodRules, BatchStrategy):
     """Four forms:
 
-    unsure: k-means++ draws, in proportion to COD^`power` x (1 - margin of the two likeliest classes)^`sharpness` x squared distance of the gradients at the
-    last layer, as BADGE sees them.
+    unsure: k-means++ on BADGE's gradient embeddings, weighted by COD^`power` x (1 - margin)^`sharpness`, where the
+        margin is that of the two most probable classes.
     gradients: the same without the margin.
-    seeding: the same with the distance of the features; with `beyond_labeled`, to the labelled images, too.
-    k_center: of the budget x `pool_factor` images that COD wants most, those whose features are furthest from each other (and from the labelled ones).
+    seeding: k-means++ on the features, weighted by COD^`power`; with `beyond_labeled`, labeled images are centers.
+    k_center: the budget x `pool_factor` images with the highest COD scores, then greedy k-center on their features
+        (with `beyond_labeled`, labeled images are centers).
 
-    What COD does in the first cycle is in codline/cyclic.py; where it wants the least moved, the weight of an image is how much less it moved than the one
-    that moved most.
+    codline/acquisition/cod_rules.py describes the other parameters. Where the first cycle prefers small
+    discrepancies, an image's weight is the largest discrepancy of the pool minus its own.
     """
 
     name: Literal["cod_diverse"] = "cod_diverse"
     form: Literal["unsure", "gradients", "seeding", "k_center"] = "unsure"
-    power: PositiveFloat | None = None  # left out: 0.5 of unsure, 1 of the others
+    power: PositiveFloat | None = None  # default: 0.5 for unsure, 1 for the others
     sharpness: PositiveFloat = 4.0
     pool_factor: Annotated[float, Field(ge=1)] = 3.0
     beyond_labeled: bool = True
 
-    def suited(self, task: str) -> None:
-        """A gradient has no meaning for the mean over the pixels."""
-        if task == "segmentation" and self.form in ("unsure", "gradients"):
+    def check_task(self, task: str) -> None:
+        if task == "segmentation" and self.form in ("unsure", "gradients"):  # one gradient per pixel, not per image
             raise UserError(
-                f"params.yaml: score.strategy.form: found {self.form!r}, which is not defined for segmentation; expected 'seeding' or 'k_center'"
+                f"params.yaml: score.strategy.form: found {self.form!r}, which is not defined for segmentation; "
+                "expected 'seeding' or 'k_center'"
             )
 
-    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        scores, features = self.cod(pool, rng), by_id(pool.ids, pool.features_ND)
-        labeled = by_id(pool.known.ids, pool.known.features_MD)
-        centres = labeled if self.beyond_labeled else labeled[:0]
+    def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
+        scores, features = self.cod_scores(pool, rng), sort_by_id(pool.ids, pool.features_ND)
+        labeled = sort_by_id(pool.labeled.ids, pool.labeled.features_MD)
+        centers = labeled if self.beyond_labeled else labeled[:0]
         if self.form in ("unsure", "gradients"):
-            probs = by_id(pool.ids, pool.outputs.probs_NC, "outputs")
-            rows = self.by_gradients(self.weights(scores) * self.doubts(probs), gradients(probs, features), budget, rng)
+            probs = sort_by_id(pool.ids, pool.outputs.probs_NC, "outputs")
+            weights = self.weights(scores) * self.margin_weights(probs)
+            rows = self.select_by_gradients(weights, gradient_embeddings(probs, features), budget, rng)
         elif self.form == "seeding":
-            rows = self.by_seeding(scores, features, centres, budget, rng)
+            points = Points.from_rows(np.concatenate([features, centers]))
+            rows = k_means_plus_plus(points, self.weights(scores), budget, rng, range(len(features), len(points)))
         else:
-            rows = self.by_k_center(scores, features, centres, budget)
+            rows = self.select_by_k_center(scores, features, centers, budget)
         query: np.ndarray = np.sort(pool.ids)[rows]
         return query
 
-    def cod(self, pool: Whole, rng: np.random.Generator) -> np.ndarray:
-        other = self.other(pool.first_cycle)
-        if other is None:
+    def cod_scores(self, pool: PoolFeatures, rng: np.random.Generator) -> np.ndarray:
+        """COD scores in ascending id order."""
+        reference = self.reference_model(pool.first_cycle)
+        if reference is None:
             return rng.random(len(pool.ids))
-        moved = by_id(
-            pool.ids, discrepancy(pool.outputs.of(self.outputs), pool.others[other].of(self.outputs)), "outputs"
-        )
-        return self.wanted(moved, pool.first_cycle)
+        before, now = pool.references[reference].values(self.outputs), pool.outputs.values(self.outputs)
+        return self.score_discrepancies(sort_by_id(pool.ids, discrepancy(now, before), "outputs"), pool.first_cycle)
 
     def weights(self, scores: np.ndarray) -> np.ndarray:
-        weights = scores - min(0.0, scores.min())
-        weighed: np.ndarray = (weights / (weights.max() or 1.0)) ** (
-            self.power or (0.5 if self.form == "unsure" else 1.0)
-        )
-        return weighed
+        shifted = scores - min(0.0, scores.min())
+        power = self.power or (0.5 if self.form == "unsure" else 1.0)
+        weights: np.ndarray = (shifted / (shifted.max() or 1.0)) ** power
+        return weights
 
-    def doubts(self, probs: np.ndarray) -> np.ndarray:
+    def margin_weights(self, probs: np.ndarray) -> np.ndarray:
         if self.form != "unsure":
             return np.ones(len(probs))
         second, first = np.partition(probs, -2, axis=1)[:, -2:].T
-        doubts: np.ndarray = (1 - (first - second)) ** self.sharpness
-        return doubts
+        weights: np.ndarray = (1 - (first - second)) ** self.sharpness
+        return weights
 
-    def by_gradients(self, weights: np.ndarray, points: Points, budget: int, rng: np.random.Generator) -> np.ndarray:
-        start = [int((points.lengths * weights).argmax())]
-        return np.array([*start, *seeds(points, weights, budget - 1, rng, start)])
-
-    def by_seeding(
-        self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int, rng: np.random.Generator
+    def select_by_gradients(
+        self, weights: np.ndarray, gradients: Points, budget: int, rng: np.random.Generator
     ) -> np.ndarray:
-        points = Points.of(np.concatenate([features, centres]))
-        return seeds(points, self.weights(scores), budget, rng, range(len(features), len(points)))
+        start = [int((gradients.squared_norms * weights).argmax())]
+        return np.array([*start, *k_means_plus_plus(gradients, weights, budget - 1, rng, start)])
 
-    def by_k_center(self, scores: np.ndarray, features: np.ndarray, centres: np.ndarray, budget: int) -> np.ndarray:
-        """Without centres, the most wanted is the first."""
+    def select_by_k_center(
+        self, scores: np.ndarray, features: np.ndarray, centers: np.ndarray, budget: int
+    ) -> np.ndarray:
+        """Without centers, the image with the highest score is the first."""
         top = np.argsort(-scores, kind="stable")[: round(self.pool_factor * budget)]
-        start = top[: 0 if len(centres) else 1]
+        start = top[: 0 if len(centers) else 1]
         rest = np.sort(top[len(start) :])
-        points = Points.of(np.concatenate([features[rest], features[start], centres]))
+        points = Points.from_rows(np.concatenate([features[rest], features[start], centers]))
         return np.concatenate([start, rest[k_center(points, len(rest), budget - len(start))]])

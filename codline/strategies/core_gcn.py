@@ -1,4 +1,4 @@
-"""CoreGCN (Caramalau et al., 2021): core-set in the space of a graph network that tells labelled from unlabelled images."""
+"""CoreGCN (Caramalau et al., 2021): core-set on the embeddings of a graph network that separates labeled images."""
 
 from typing import Literal
 
@@ -6,18 +6,17 @@ import numpy as np
 
 from codline.acquisition.distances import Points
 from codline.acquisition.k_center import k_center
-from codline.strategies.base import Whole
+from codline.strategies.base import PoolFeatures
 from codline.strategies.learner_base import GraphLearner
 
 
 class CoreGcn(GraphLearner):
-    """Caramalau, Bhattarai, Kim: Sequential Graph Convolutional Network for Active Learning (CVPR 2021). docs/strategies.md says what differs."""
+    """Caramalau, Bhattarai, Kim: Sequential Graph Convolutional Network for Active Learning (CVPR 2021)."""
 
     name: Literal["core_gcn"] = "core_gcn"
 
-    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        nodes = self.nodes(pool, budget, rng)
-        ids: np.ndarray = nodes.ids[
-            k_center(Points.of(np.concatenate([nodes.embedded, nodes.known])), len(nodes.ids), budget)
-        ]
-        return ids
+    def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
+        nodes = self.train_nodes(pool, budget, rng)
+        points = Points.from_rows(np.concatenate([nodes.embeddings, nodes.labeled_embeddings]))
+        query: np.ndarray = nodes.ids[k_center(points, len(nodes.ids), budget)]
+        return query

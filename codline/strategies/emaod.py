@@ -1,21 +1,21 @@
-"""Output discrepancy to the moving average of the weights that the objective `ema` keeps (Huang et al., 2021, as a strategy)."""
+"""EMA output discrepancy (Huang et al., 2021): the images whose outputs differ most from the averaged model's."""
 
 from typing import Literal
 
 import numpy as np
 
 from codline.acquisition.discrepancy import discrepancy
-from codline.strategies.base import Other, Pool, Strategy
+from codline.strategies.base import PoolChunk, ReferenceName, Strategy
 
 
 class Emaod(Strategy):
-    """Without the unsupervised loss, `objective: {name: ema, weight: 0}` keeps the average all the same."""
+    """The objective `ema` keeps the average, also with its unsupervised loss off (`{name: ema, weight: 0}`)."""
 
     name: Literal["emaod"] = "emaod"
     outputs: Literal["probs", "logits"] = "probs"
 
-    def needs(self, first_cycle: bool) -> frozenset[Other]:
+    def reference_models(self, first_cycle: bool) -> frozenset[ReferenceName]:
         return frozenset({"average"})
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        return discrepancy(pool.outputs.of(self.outputs), pool.others["average"].of(self.outputs))
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        return discrepancy(chunk.outputs.values(self.outputs), chunk.references["average"].values(self.outputs))

@@ -1,80 +1,79 @@
-"""What the strategies that train a network of their own have in common: their parameters, and images in the order of their ids."""
+"""Base classes of strategies that train a network of their own. docs/strategies.md: differences from the papers."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from codline.acquisition.distances import by_id
+from codline.acquisition.features import sort_by_id
 from codline.core.errors import DataError
-from codline.strategies.base import Chooser, Known, Outputs, Whole
+from codline.strategies.base import BatchStrategy, LabeledFeatures, Outputs, PoolFeatures
 
 
-def ordered(pool: Whole) -> Whole:
-    """The same pool in the order of its ids: what is learned depends on the order in which it is seen. There is something to learn from, and it is finite."""
-    if not len(pool.known.ids):
+def sort_pool(pool: PoolFeatures) -> PoolFeatures:
+    """The pool in ascending id order, because training depends on the order of images. Checks that it is finite."""
+    ids, labeled, outputs = pool.ids, pool.labeled, pool.outputs
+    if not len(labeled.ids):
         raise DataError("found no labelled image, expected one at least: the strategy learns from them")
-    ids, known = pool.ids, pool.known
     return replace(
         pool,
         ids=np.sort(ids),
-        outputs=Outputs(by_id(ids, pool.outputs.logits_NC, "outputs"), by_id(ids, pool.outputs.probs_NC, "outputs")),
-        features_ND=by_id(ids, pool.features_ND),
-        predicted=None if pool.predicted is None else by_id(ids, pool.predicted, "foretold loss"),
-        known=Known(
-            np.sort(known.ids),
-            known.labels[np.argsort(known.ids)],
-            by_id(known.ids, known.features_MD),
-            None if known.predicted is None else by_id(known.ids, known.predicted, "foretold loss"),
+        outputs=Outputs(sort_by_id(ids, outputs.logits_NC, "outputs"), sort_by_id(ids, outputs.probs_NC, "outputs")),
+        features_ND=sort_by_id(ids, pool.features_ND),
+        predicted_losses=sort_losses(ids, pool.predicted_losses),
+        labeled=LabeledFeatures(
+            np.sort(labeled.ids),
+            labeled.labels[np.argsort(labeled.ids)],
+            sort_by_id(labeled.ids, labeled.features_MD),
+            sort_losses(labeled.ids, labeled.predicted_losses),
         ),
     )
 
 
+def sort_losses(ids: np.ndarray, losses: np.ndarray | None) -> np.ndarray | None:
+    return None if losses is None else sort_by_id(ids, losses, "predicted loss")
+
+
 @dataclass(frozen=True)
-class Nodes:
-    """What the graph network says of the candidates, and of the labelled images."""
+class GraphNodes:
+    """The graph network's outputs for the candidates and the labeled images."""
 
     ids: np.ndarray  # of the candidates
-    labeledness: np.ndarray  # of the candidates, between 0 and 1
-    embedded: np.ndarray  # the candidates' hidden units and logit
-    known: np.ndarray  # the labelled images'
+    labeled_probs: np.ndarray  # probability that a candidate is labeled
+    embeddings: np.ndarray  # of the candidates
+    labeled_embeddings: np.ndarray
 
 
-class GraphLearner(Chooser):
-    """The released code's parameters."""
+class GraphLearner(BatchStrategy):
+    """Parameters and training of the graph network; defaults as in the released code."""
 
-    subset: PositiveInt | None = 10_000  # candidates, drawn at random, but never fewer than are asked for; all if null
+    subset: PositiveInt | None = 10_000  # random candidates, never fewer than the budget; null: the whole pool
     hidden: PositiveInt = 128
     dropout: float = Field(default=0.3, ge=0, lt=1)
-    balance: PositiveFloat = 1.2  # lambda: the weight of the unlabelled nodes' loss
+    balance: PositiveFloat = 1.2  # the paper's lambda: weight of the unlabeled nodes' loss
     steps: PositiveInt = 200
     learning_rate: PositiveFloat = 1e-3
     weight_decay: NonNegativeFloat = 5e-4
 
-    def nodes(self, pool: Whole, budget: int, rng: np.random.Generator) -> Nodes:
-        from codline.acquisition import graph_network  # and torch
+    def train_nodes(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> GraphNodes:
+        from codline.acquisition.graph_network import GraphSettings, train_graph_network  # imports torch
 
-        pool = ordered(pool)
+        pool = sort_pool(pool)
         size = len(pool.ids) if self.subset is None else min(max(self.subset, budget), len(pool.ids))
         rows = np.sort(rng.choice(len(pool.ids), size, replace=False))
-        features = np.concatenate([pool.features_ND[rows], pool.known.features_MD])
-        settings = graph_network.Settings(
-            self.hidden, self.dropout, self.balance, self.steps, self.learning_rate, self.weight_decay
-        )
-        bench = pool.bench
-        scores, embedded = graph_network.learned(
-            features, len(pool.known.ids), settings, seed=bench.seed, device=bench.device, advance=bench.advance
-        )
-        return Nodes(pool.ids[rows], scores[:size], embedded[:size], embedded[size:])
+        features = np.concatenate([pool.features_ND[rows], pool.labeled.features_MD])
+        settings = GraphSettings(**self.model_dump(exclude={"name", "subset", "margin"}))
+        probs, embeddings = train_graph_network(features, len(pool.labeled.ids), settings, pool.context)
+        return GraphNodes(pool.ids[rows], probs[:size], embeddings[:size], embeddings[size:])
 
 
-class AdversarialLearner(Chooser):
-    """The parameters of VAAL's released code."""
+class AdversarialLearner(BatchStrategy):
+    """Parameters of the adversarial autoencoder; defaults as in VAAL's released code."""
 
     steps: PositiveInt = 39_062  # a hundred epochs of 50,000 images
-    batch_size: int = Field(default=128, ge=2)  # of labelled images, and as many unlabelled ones
+    batch_size: int = Field(default=128, ge=2)  # of labeled images, and as many unlabeled ones
     latent: PositiveInt = 32
-    width: PositiveInt = 128  # channels of the first convolution; fewer, and fewer steps, for a CPU
-    beta: NonNegativeFloat = 1.0  # weight of the codes' divergence
-    adversary: NonNegativeFloat = 1.0  # weight of the discriminator's verdict
+    width: PositiveInt = 128  # channels of the first convolution; use fewer, and fewer steps, on a CPU
+    beta: NonNegativeFloat = 1.0  # weight of the codes' KL divergence
+    adversary: NonNegativeFloat = 1.0  # weight of the adversarial loss
     learning_rate: PositiveFloat = 5e-4

@@ -1,15 +1,15 @@
-"""Least confidence (Lewis and Gale, 1994): the images whose likeliest class is least likely."""
+"""Least confidence (Lewis and Gale, 1994): the images whose most probable class has the lowest probability."""
 
 from typing import Literal
 
 import numpy as np
 
-from codline.data.dense_outputs import per_image
-from codline.strategies.base import Pool, Strategy
+from codline.data.dense_outputs import mean_per_image
+from codline.strategies.base import PoolChunk, Strategy
 
 
 class LeastConfidence(Strategy):
     name: Literal["least_confidence"] = "least_confidence"
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        return per_image(1 - pool.probs_NC.max(axis=1))
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        return mean_per_image(1 - chunk.probs_NC.max(axis=1))

@@ -1,40 +1,42 @@
-"""ProbCover (Yehuda et al., 2022): images whose neighbourhoods together cover the most of the pool."""
+"""ProbCover (Yehuda et al., 2022): images whose neighborhoods together cover most of the pool."""
 
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from codline.acquisition.distances import Points, by_id, clusters, cover, strangers, unit_length
-from codline.strategies.base import Chooser, Whole
+from codline.acquisition.distances import Points, distances_to_other_clusters, greedy_cover
+from codline.acquisition.features import k_means, normalize_rows, sort_by_id
+from codline.strategies.base import BatchStrategy, PoolFeatures
 
 
-class ProbCover(Chooser):
-    """On this cycle's features; the paper has those of a network trained without labels. An image covers all that are closer than `radius`.
+class ProbCover(BatchStrategy):
+    """An image covers all images closer than `radius`.
 
-    Without a radius it is the largest for which the share `purity` of the neighbourhoods is pure: all in one cluster, with as many clusters as
-    classes. The share is measured on `sample` images, for it takes the distances of each to all.
+    By default, the radius is the largest for which a share of `purity` of the neighborhoods is pure, that is, within
+    one of as many clusters as there are classes. The share is estimated on `sample` images.
+    Differs from the paper: this cycle's features, not those of a self-supervised network.
     """
 
     name: Literal["prob_cover"] = "prob_cover"
     radius: PositiveFloat | None = None
     purity: Annotated[float, Field(gt=0, le=1)] = 0.95
     sample: PositiveInt = 1000
-    normalized: bool = True  # features of length 1
+    normalized: bool = True  # scale features to length 1
 
-    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        features, labeled = by_id(pool.ids, pool.features_ND), by_id(pool.known.ids, pool.known.features_MD)
-        rows = np.concatenate([features, labeled])
-        rows = unit_length(rows) if self.normalized else rows
-        points = Points.of(rows)
-        radius = self.radius or self.pure_radius(
-            points, clusters(rows, min(pool.outputs.probs_NC.shape[1], len(rows)), rng), rng
-        )
-        query: np.ndarray = np.sort(pool.ids)[cover(points, len(features), budget, radius, rng)]
+    def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
+        features = sort_by_id(pool.ids, pool.features_ND)
+        rows = np.concatenate([features, sort_by_id(pool.labeled.ids, pool.labeled.features_MD)])
+        rows = normalize_rows(rows) if self.normalized else rows
+        points, radius = Points.from_rows(rows), self.radius
+        if radius is None:
+            clusters = k_means(rows, min(pool.outputs.probs_NC.shape[1], len(rows)), rng)
+            radius = self.pure_radius(points, clusters, rng)
+        query: np.ndarray = np.sort(pool.ids)[greedy_cover(points, len(features), budget, radius, rng)]
         return query
 
-    def pure_radius(self, points: Points, groups: np.ndarray, rng: np.random.Generator) -> float:
-        """A neighbourhood is pure up to the closest point of another cluster."""
-        some = np.sort(rng.choice(len(points), min(self.sample, len(points)), replace=False))
-        limits = np.sort(strangers(points, some, groups))
+    def pure_radius(self, points: Points, clusters: np.ndarray, rng: np.random.Generator) -> float:
+        """A neighborhood is pure up to the nearest point of another cluster."""
+        sample = np.sort(rng.choice(len(points), min(self.sample, len(points)), replace=False))
+        limits = np.sort(distances_to_other_clusters(points, sample, clusters))
         return float(np.sqrt(limits[min(int((1 - self.purity) * len(limits)), len(limits) - 1)])) * points.unit

@@ -1,24 +1,25 @@
-"""Query by committee (Seung, Opper and Sompolinsky, 1992): the images on whose class a committee of models disagrees most."""
+"""Query by committee (Seung et al., 1992): the images on whose class a committee of models disagrees most."""
 
 from typing import Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
-from codline.acquisition.uncertainty import entropy, summed_up
-from codline.data.dense_outputs import per_image
-from codline.strategies.base import Other, Pool, Strategy
+from codline.acquisition.uncertainty import entropy, mean_and_entropy
+from codline.data.dense_outputs import mean_per_image
+from codline.strategies.base import PoolChunk, ReferenceName, Strategy
 
-TIE = 1e-6  # what a nat of mean entropy counts: less than any two results of a vote of nine lie apart
+TIE_WEIGHT = 1e-6  # of the mean entropy, in nats: less than the gap between any two vote results of nine members
 
 
 class Qbc(Strategy):
-    """The committee is this cycle's model and its own weights so many steps before the end of training, which must be among train.snapshots.
+    """The committee is this cycle's model and its snapshots `members` steps before the end (in train.snapshots).
 
-    vote_entropy: how evenly the votes are spread (Dagan and Engelson, 1995).
-    variation_ratio: the share of the votes that the winner did not get.
-    Votes are few, so many images tie; among those, the mean entropy of the members decides. A member torn between classes splits its vote.
-    Differs from the paper, and from committees of networks trained apart: snapshots of one training cost a pass each and no training, and disagree less.
+    vote_entropy: entropy of the votes (Dagan and Engelson, 1995).
+    variation_ratio: share of the votes that are not for the winner.
+    Votes are few, so many images tie; among those, the mean entropy of the members' predictions decides.
+    Differs from the paper: snapshots of one training, not separately trained networks. They cost a forward pass each
+    and no training, but disagree less.
     """
 
     name: Literal["qbc"] = "qbc"
@@ -27,24 +28,25 @@ class Qbc(Strategy):
 
     @field_validator("members")
     @classmethod
-    def one_vote_each(cls, members: list[int]) -> list[int]:
+    def check_distinct(cls, members: list[int]) -> list[int]:
         if len(set(members)) < len(members):
             raise ValueError("every member once")
         return members
 
-    def needs(self, first_cycle: bool) -> frozenset[Other]:
+    def reference_models(self, first_cycle: bool) -> frozenset[ReferenceName]:
         return frozenset(self.members)
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        committee = [pool.probs_NC, *(pool.others[steps].probs_NC for steps in self.members)]
-        shares_NC, _ = summed_up(votes(probs_NC) for probs_NC in committee)
-        _, spread = summed_up(committee)
-        disagreement = entropy(shares_NC) if self.by == "vote_entropy" else 1 - shares_NC.max(axis=1)
-        return per_image(disagreement + TIE * spread)
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        committee = [chunk.probs_NC, *(chunk.references[steps].probs_NC for steps in self.members)]
+        vote_shares_NC, _ = mean_and_entropy(votes(probs_NC) for probs_NC in committee)
+        _, members_entropy = mean_and_entropy(committee)
+        is_entropy = self.by == "vote_entropy"
+        disagreement = entropy(vote_shares_NC) if is_entropy else 1 - vote_shares_NC.max(axis=1)
+        return mean_per_image(disagreement + TIE_WEIGHT * members_entropy)
 
 
 def votes(probs_NC: np.ndarray) -> np.ndarray:
-    """One vote for each image or pixel, to its likeliest class; several likeliest ones share it, so that the order of the classes does not matter."""
-    likeliest = probs_NC == probs_NC.max(axis=1, keepdims=True)
-    cast: np.ndarray = likeliest / likeliest.sum(axis=1, keepdims=True)
-    return cast
+    """One vote per image or pixel for the most probable class, split evenly if there are several."""
+    is_winner = probs_NC == probs_NC.max(axis=1, keepdims=True)
+    shares: np.ndarray = is_winner / is_winner.sum(axis=1, keepdims=True)
+    return shares

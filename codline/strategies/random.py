@@ -1,14 +1,14 @@
-"""Random: every image is wanted alike. The baseline that everything has to beat."""
+"""Random: uniform scores. The baseline that every other strategy has to beat."""
 
 from typing import Literal
 
 import numpy as np
 
-from codline.strategies.base import Pool, Strategy
+from codline.strategies.base import PoolChunk, Strategy
 
 
 class Random(Strategy):
     name: Literal["random"] = "random"
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        return rng.random(len(pool.ids))
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        return rng.random(len(chunk.ids))

@@ -1,33 +1,33 @@
-"""TA-VAAL (Kim et al., 2021): VAAL whose decoder and discriminator are told the loss that is foretold of an image, too."""
+"""TA-VAAL (Kim et al., 2021): VAAL whose decoder and discriminator also see the predicted loss of an image."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveInt
 
-from codline.strategies.base import Whole
-from codline.strategies.learner_base import AdversarialLearner, ordered
+from codline.strategies.base import PoolFeatures
+from codline.strategies.learner_base import AdversarialLearner, sort_pool
 
 
 class TaVaal(AdversarialLearner):
-    """Kim, Park, Kim, Chun: Task-Aware Variational Adversarial Active Learning (CVPR 2021). docs/strategies.md says what differs.
+    """Kim, Park, Kim, Chun: Task-Aware Variational Adversarial Active Learning (CVPR 2021).
 
     The paper's ranker is `train.objective: {name: ll4al, ranking: logistic}`.
     """
 
-    predicted: ClassVar[bool] = True
+    uses_predicted_losses: ClassVar[bool] = True
     name: Literal["ta_vaal"] = "ta_vaal"
-    steps: PositiveInt = 8_593  # the released code's in the first cycle: a hundred epochs of 11,000 images
+    steps: PositiveInt = 8_593  # as in the released code's first cycle: a hundred epochs of 11,000 images
 
-    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        from codline.acquisition.adversarial import Game, Settings, Side  # and torch
+    def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
+        from codline.acquisition.adversarial import AdversarialSettings, AdversarialTrainer, ImageGroup  # imports torch
 
-        pool = ordered(pool)
-        ids, known = pool.ids, pool.known
-        assert pool.predicted is not None
-        assert known.predicted is not None
-        told = (self.beta, self.adversary, self.learning_rate)
-        settings = Settings(self.steps, self.batch_size, self.latent, self.width, *told, encoder_steps=1)
-        labeled = Side(known.ids, np.ones(len(known.ids)), ranks=known.predicted)
-        states = Game(settings, labeled, Side(ids, np.zeros(len(ids)), ranks=pool.predicted), pool.bench).play()
-        return ids[np.argsort(states, kind="stable")[:budget]]
+        pool = sort_pool(pool)
+        ids, labeled_ids = pool.ids, pool.labeled.ids
+        assert pool.predicted_losses is not None
+        assert pool.labeled.predicted_losses is not None
+        labeled = ImageGroup(labeled_ids, np.ones(len(labeled_ids)), ranks=pool.labeled.predicted_losses)
+        unlabeled = ImageGroup(ids, np.zeros(len(ids)), ranks=pool.predicted_losses)
+        settings = AdversarialSettings(**self.model_dump(exclude={"name"}), encoder_steps=1)
+        logits = AdversarialTrainer(settings, labeled, unlabeled, pool.context).fit_predict()
+        return ids[np.argsort(logits, kind="stable")[:budget]]

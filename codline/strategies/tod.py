@@ -1,4 +1,4 @@
-"""Temporal output discrepancy (Huang et al., 2021, definition 1): the images whose outputs moved most in the last steps of this training."""
+"""Temporal output discrepancy (Huang et al., 2021): the images whose outputs changed most late in training."""
 
 from typing import Literal
 
@@ -6,18 +6,18 @@ import numpy as np
 from pydantic import PositiveInt
 
 from codline.acquisition.discrepancy import discrepancy
-from codline.strategies.base import Other, Pool, Strategy
+from codline.strategies.base import PoolChunk, ReferenceName, Strategy
 
 
 class Tod(Strategy):
-    """No last cycle is needed. `steps` must be among train.snapshots."""
+    """Definition 1 of the paper. It needs no previous cycle. `steps` must be in train.snapshots."""
 
     name: Literal["tod"] = "tod"
     outputs: Literal["probs", "logits"] = "probs"
     steps: PositiveInt = 100
 
-    def needs(self, first_cycle: bool) -> frozenset[Other]:
+    def reference_models(self, first_cycle: bool) -> frozenset[ReferenceName]:
         return frozenset({self.steps})
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        return discrepancy(pool.outputs.of(self.outputs), pool.others[self.steps].of(self.outputs))
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        return discrepancy(chunk.outputs.values(self.outputs), chunk.references[self.steps].values(self.outputs))

@@ -1,19 +1,19 @@
-"""The true loss: a negative control that is told the answers, and shows what knowing them is worth. Simulated campaigns alone."""
+"""True loss: oracle baseline that uses the true labels; an upper reference, for simulated campaigns only."""
 
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from codline.acquisition.image_losses import losses
-from codline.strategies.base import Pool, Strategy
+from codline.learning.image_losses import image_losses
+from codline.strategies.base import PoolChunk, Strategy
 
 
 class TrueLoss(Strategy):
-    """The cross-entropy of this cycle's model; of dense outputs the mean over the pixels that have a class. score.truth: oracle opens the answers to it."""
+    """Cross-entropy of this cycle's model (segmentation: mean over labeled pixels). Needs `score.truth: oracle`."""
 
-    truth: ClassVar[bool] = True
+    uses_true_labels: ClassVar[bool] = True
     name: Literal["true_loss"] = "true_loss"
 
-    def scores(self, pool: Pool, rng: np.random.Generator) -> np.ndarray:
-        assert pool.truth is not None
-        return losses(pool.outputs.logits_NC, pool.truth)
+    def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
+        assert chunk.true_labels is not None
+        return image_losses(chunk.outputs.logits_NC, chunk.true_labels)

@@ -1,4 +1,4 @@
-"""TypiClust (Hacohen et al., 2022): of each cluster with few labels, large ones first, the image in its densest part."""
+"""TypiClust (Hacohen et al., 2022): the most typical image of each cluster, clusters with few labels first."""
 
 import heapq
 from typing import Literal
@@ -6,57 +6,56 @@ from typing import Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from codline.acquisition.distances import Points, by_id, clusters, nearest, unit_length
-from codline.strategies.base import Chooser, Whole
+from codline.acquisition.distances import Points, nearest_distances
+from codline.acquisition.features import k_means, normalize_rows, sort_by_id
+from codline.strategies.base import BatchStrategy, PoolFeatures
 
 
-class Typiclust(Chooser):
-    """On this cycle's features; the paper has those of a network trained without labels. Clusters of at most `small` images come after all others.
+class Typiclust(BatchStrategy):
+    """An image is typical if its mean distance to its `neighbors` nearest images of the cluster is small.
 
-    An image is the more typical, the smaller its mean distance to its `neighbors` nearest in the cluster, at most half of it.
+    At most half of the cluster counts as neighbors. Clusters of at most `small` images come after all others.
+    Differs from the paper: this cycle's features, not those of a self-supervised network.
     """
 
     name: Literal["typiclust"] = "typiclust"
     max_clusters: PositiveInt = 500
     neighbors: PositiveInt = 20
     small: NonNegativeInt = 5
-    normalized: bool = True  # features of length 1
+    normalized: bool = True  # scale features to length 1
 
-    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        ids = np.concatenate([pool.ids, pool.known.ids])
-        features = by_id(ids, np.concatenate([pool.features_ND, pool.known.features_MD]))
-        features = unit_length(features) if self.normalized else features
+    def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
+        ids = np.concatenate([pool.ids, pool.labeled.ids])
+        features = sort_by_id(ids, np.concatenate([pool.features_ND, pool.labeled.features_MD]))
+        features = normalize_rows(features) if self.normalized else features
         ids.sort()
-        labeled = np.isin(ids, pool.known.ids)
-        groups = clusters(features, min(labeled.sum() + budget, self.max_clusters, len(ids)), rng)
-        return ids[self.spread(Points.of(features), groups, labeled, budget)]
+        is_labeled = np.isin(ids, pool.labeled.ids)
+        clusters = k_means(features, min(is_labeled.sum() + budget, self.max_clusters, len(ids)), rng)
+        return ids[self.select_rows(Points.from_rows(features), clusters, is_labeled, budget)]
 
-    def spread(self, points: Points, groups: np.ndarray, labeled: np.ndarray, budget: int) -> list[int]:
-        """The next image is that of the cluster with the fewest labels, of these the largest."""
-        waiting = {}
-        for group in np.unique(groups):
-            rows = np.flatnonzero(groups == group)
-            typical = rows[self.by_typicality(points, rows)]
-            waiting[group] = iter(typical[~labeled[typical]])
-        heap = [
-            ((groups == group).sum() <= self.small, labeled[groups == group].sum(), -(groups == group).sum(), group)
-            for group in waiting
-        ]
+    def select_rows(self, points: Points, clusters: np.ndarray, is_labeled: np.ndarray, budget: int) -> list[int]:
+        """Take images one by one from the cluster with the fewest labels; among these, from the largest."""
+        unlabeled, heap = {}, []
+        for cluster in np.unique(clusters):
+            rows = np.flatnonzero(clusters == cluster)
+            typical = rows[self.order_by_typicality(points, rows)]
+            unlabeled[cluster] = iter(typical[~is_labeled[typical]])
+            heap.append((len(rows) <= self.small, is_labeled[rows].sum(), -len(rows), cluster))
         heapq.heapify(heap)
-        chosen: list[int] = []
-        while len(chosen) < budget:
-            small, count, size, group = heap[0]
-            row = next(waiting[group], None)
+        picks: list[int] = []
+        while len(picks) < budget:
+            is_small, labels, size, cluster = heap[0]
+            row = next(unlabeled[cluster], None)
             if row is None:
                 heapq.heappop(heap)
             else:
-                chosen.append(row)
-                heapq.heapreplace(heap, (small, count + 1, size, group))
-        return chosen
+                picks.append(row)
+                heapq.heapreplace(heap, (is_small, labels + 1, size, cluster))
+        return picks
 
-    def by_typicality(self, points: Points, rows: np.ndarray) -> np.ndarray:
-        """The most typical first; ties in the order of the rows."""
+    def order_by_typicality(self, points: Points, rows: np.ndarray) -> np.ndarray:
+        """Most typical first; ties in the order of the rows."""
         count = min(self.neighbors, max(1, len(rows) // 2), len(rows) - 1)
         if not count:
             return np.arange(len(rows))
-        return np.argsort(np.sqrt(nearest(points, rows, count)).mean(axis=1), kind="stable")
+        return np.argsort(np.sqrt(nearest_distances(points, rows, count)).mean(axis=1), kind="stable")

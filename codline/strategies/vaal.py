@@ -1,25 +1,24 @@
-"""VAAL (Sinha et al., 2019): images whose codes a discriminator is surest not to find among the labelled ones'."""
+"""VAAL (Sinha et al., 2019): images whose autoencoder codes a discriminator is most certain are unlabeled."""
 
 from typing import Literal
 
 import numpy as np
 
-from codline.strategies.base import Whole
-from codline.strategies.learner_base import AdversarialLearner, ordered
+from codline.strategies.base import PoolFeatures
+from codline.strategies.learner_base import AdversarialLearner, sort_pool
 
 
 class Vaal(AdversarialLearner):
-    """Sinha, Ebrahimi, Darrell: Variational Adversarial Active Learning (ICCV 2019). docs/strategies.md says what differs."""
+    """Sinha, Ebrahimi, Darrell: Variational Adversarial Active Learning (ICCV 2019)."""
 
     name: Literal["vaal"] = "vaal"
 
-    def choose(self, pool: Whole, budget: int, rng: np.random.Generator) -> np.ndarray:
-        from codline.acquisition.adversarial import Game, Settings, Side  # and torch
+    def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
+        from codline.acquisition.adversarial import AdversarialSettings, AdversarialTrainer, ImageGroup  # imports torch
 
-        pool = ordered(pool)
-        ids, known = pool.ids, pool.known.ids
-        settings = Settings(
-            self.steps, self.batch_size, self.latent, self.width, self.beta, self.adversary, self.learning_rate
-        )
-        states = Game(settings, Side(known, np.ones(len(known))), Side(ids, np.zeros(len(ids))), pool.bench).play()
-        return ids[np.argsort(states, kind="stable")[:budget]]
+        pool = sort_pool(pool)
+        labeled = ImageGroup(pool.labeled.ids, np.ones(len(pool.labeled.ids)))
+        unlabeled = ImageGroup(pool.ids, np.zeros(len(pool.ids)))
+        settings = AdversarialSettings(**self.model_dump(exclude={"name"}))
+        logits = AdversarialTrainer(settings, labeled, unlabeled, pool.context).fit_predict()
+        return pool.ids[np.argsort(logits, kind="stable")[:budget]]

@@ -1,11 +1,12 @@
-"""MLflow as a projection of the campaign's files: one run per campaign, one nested run per cycle, however often it is told.
+"""MLflow: one run per campaign and one nested run per cycle, logged from the campaign's files any number of times.
 
-Stages do not wait for MLflow's import, and do not fail with it: a follower runs beside them, and what it could not log, `sync` fills in from the files.
+Stages neither import mlflow nor fail with it: a follower process logs while they run (follower.py), and
+`codline track` logs whatever is missing (sync.py).
 """
 
 import os
 
-# Read when mlflow is imported.
+# mlflow reads these when it is imported.
 DEFAULTS = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",

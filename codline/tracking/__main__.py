@@ -1,4 +1,4 @@
-"""python -m codline.tracking: follow a stage, sync everything from the files, or make the database."""
+"""python -m codline.tracking: follow a running campaign, log what MLflow is missing, or create its database."""
 
 import argparse
 import os
@@ -11,36 +11,36 @@ from codline.core.errors import CodlineError
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m codline.tracking", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    follower = commands.add_parser("follow", help="beside a stage: log what it does, told when on the standard input")
-    follower.add_argument("stage")
-    follower.add_argument("cycle", nargs="?")
-    commands.add_parser("sync", help="log everything that the files say and MLflow does not know yet")
-    commands.add_parser("init", help="make the database and the experiment, which takes seconds the first time")
+    follow_parser = commands.add_parser("follow", help="log a campaign while it runs, until a line on standard input")
+    follow_parser.add_argument("--owner", type=int, help="follow until the process with this id ends instead")
+    commands.add_parser("sync", help="log everything that MLflow is missing")
+    commands.add_parser("init", help="create the database and the experiment, which takes seconds the first time")
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")  # MLflow's advice to whoever writes models
+    warnings.simplefilter("ignore")  # MLflow's advice to authors of models
     if arguments.command == "follow":
         from codline.tracking.follower import follow
 
-        follow(arguments.stage, arguments.cycle)
+        follow(arguments.owner)
     try:
-        connect(everything=arguments.command == "sync")
+        connect(log_everything=arguments.command == "sync")
     except CodlineError as error:
         sys.stderr.write(f"codline: {error}\n")
         sys.exit(error.exit_code)
 
 
-def connect(everything: bool) -> None:
+def connect(log_everything: bool) -> None:
     from codline.runtime.pipeline import Pipeline
-    from codline.tracking.store import Store, answering
-    from codline.tracking.sync import sync, turn
+    from codline.tracking.lock_status import LockStatus
+    from codline.tracking.store import MlflowStore, mlflow_errors
+    from codline.tracking.sync import exclusive, sync
 
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
-    with answering():
-        with turn():  # two that make the database at once would trip over each other
-            store = Store()
-        if everything:
+    with mlflow_errors():
+        with exclusive():  # two processes that create the database at once would fail
+            store = MlflowStore()
+        if log_everything:
             pipeline = Pipeline()
-            for line in sync(store, pipeline, pipeline.cycles):
+            for line in sync(store, pipeline, pipeline.cycles, LockStatus(pipeline)):
                 sys.stdout.write(line + "\n")
 
 

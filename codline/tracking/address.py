@@ -1,4 +1,4 @@
-"""Where MLflow is, and what to say when it is not there. Imports nothing slow."""
+"""Where MLflow is, and the error for when it cannot be reached. Imports nothing slow."""
 
 import os
 from urllib.parse import urlsplit
@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 from codline.core.errors import InfrastructureError
 
 
-def address() -> str:
+def tracking_uri() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
 
 
-def unanswered(reason: str) -> InfrastructureError:
-    password = urlsplit(address()).password
-    shown = address().replace(f":{password}@", ":***@") if password else address()
+def unreachable(reason: str) -> InfrastructureError:
+    password = urlsplit(tracking_uri()).password
+    shown = tracking_uri().replace(f":{password}@", ":***@") if password else tracking_uri()
     return InfrastructureError(f"MLflow at {shown} did not answer ({reason}); run `codline track` later")

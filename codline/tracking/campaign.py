@@ -1,4 +1,4 @@
-"""What is to be logged of a cycle: its parts, each with the files that it is made from."""
+"""The campaign in the workspace as MLflow shows it: its name and parameters, and the metrics in each cycle's files."""
 
 import hashlib
 import json
@@ -9,49 +9,50 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codline.core.files import digest, read_json
-from codline.data import dataset_info, tables
+from codline.core.files import file_sha256, read_json
+from codline.data import tables
+from codline.data.dataset_info import DatasetInfo, read_dataset_info
 from codline.runtime import state_directory
 from codline.runtime.pipeline import Pipeline
 from codline.tracking.store import Points
 
-APART = ("cycles", "queries", "report")  # more cycles make the same campaign longer, not another one
+# Sections of params.yaml in which two states of the same campaign may differ: it can be continued with more cycles.
+LENGTH_SECTIONS = ("cycles", "queries", "report")
+PLAIN_METRICS = ("labels", "accuracy", "mean_iou", "loss", "calibration_error")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A run carries `digest` once the part is logged: the same again is skipped, another one means that the run is out of date."""
+    """Results that are logged together. Once they are, the run has their digest in a tag."""
 
     name: str
-    stage: str  # whose files these are
-    sources: tuple[Path, ...]
+    stage: str
+    files: tuple[Path, ...]
 
-    @property
-    def present(self) -> bool:
-        return all(path.exists() for path in self.sources)
+    def exists(self) -> bool:
+        return all(path.exists() for path in self.files)
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256("".join(digest(path) for path in self.sources).encode()).hexdigest()[:16]
+        return hashlib.sha256("".join(file_sha256(path) for path in self.files).encode()).hexdigest()[:16]
 
 
-class Campaign:
-    """The campaign that params.yaml describes now."""
-
+class TrackedCampaign:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
 
-    @property
-    def decisive(self) -> dict[str, Any]:
-        return {key: value for key, value in self.pipeline.params.items() if key not in APART}
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The parameters that make it this campaign and no other."""
+        return {key: value for key, value in self.pipeline.params.items() if key not in LENGTH_SECTIONS}
 
     @cached_property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps(self.decisive, sort_keys=True).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
     def params(self) -> dict[str, str]:
-        return {key: str(value) for key, value in flattened(self.decisive)}
+        return {key: str(value) for key, value in flatten(self.identity)}
 
     @property
     def dataset(self) -> str:
@@ -63,12 +64,12 @@ class Campaign:
 
     @property
     def method(self) -> str:
-        """The strategy, where there is anything to ask for."""
-        full = self.pipeline.params["prepare"]["start"] == "all" and not self.pipeline.queries
-        return "full training" if full else str(self.pipeline.params["score"]["strategy"]["name"])
+        """The strategy, unless all images are labeled from the start and no query is ever selected."""
+        everything_labeled = self.pipeline.params["prepare"]["start"] == "all" and not self.pipeline.queries
+        return "full training" if everything_labeled else str(self.pipeline.params["score"]["strategy"]["name"])
 
-    def facts(self) -> dataset_info.Dataset:
-        return dataset_info.opened(self.pipeline.path("prepare", "dataset"))
+    def dataset_info(self) -> DatasetInfo:
+        return read_dataset_info(self.pipeline.path("prepare", "dataset"))
 
     def parts(self, cycle: str) -> list[Part]:
         """In the order in which they are logged."""
@@ -81,52 +82,36 @@ class Campaign:
             Part("metrics", "evaluate", files("evaluate", "model", "dataset", "test", "metrics")),
             Part("confusion", "evaluate", files("evaluate", "metrics", "predictions")),
         ]
-        asking = [
+        query_parts = [
             Part("query", "select", files("score", "scores") + files("select", "query")),
             Part("diagnostics", "diagnose", files("diagnose", "diagnostics")),
         ]
-        return parts + (asking if cycle in self.pipeline.queries else [])
+        return parts + (query_parts if cycle in self.pipeline.queries else [])
 
-    def needed(self, cycle: str) -> set[str]:
-        """The parts without which a cycle is not finished; diagnostics need a known truth, so they are not among them."""
+    def required_parts(self, cycle: str) -> set[str]:
+        """What a finished cycle has. Diagnostics are optional: they need true labels."""
         return {part.name for part in self.parts(cycle)} - {"diagnostics"}
 
-    def curve(self, cycle: str) -> Points:
-        return curve_points(
-            tables.read_csv(self.pipeline.path("train", "training_curve", cycle), tables.TRAINING).to_pylist()
-        )
+    def training_curve(self, cycle: str) -> Points:
+        path = self.pipeline.path("train", "training_curve", cycle)
+        return curve_points(tables.read_csv(path, tables.TRAINING).to_pylist())
 
     def metrics(self, cycle: str) -> Points:
         metrics = read_json(self.pipeline.path("evaluate", "metrics", cycle))
-        plain = {
-            key: metrics[key]
-            for key in ("labels", "accuracy", "mean_iou", "loss", "calibration_error")
-            if key in metrics
-        }
-        classes = {f"class_accuracy/{allowed(name)}": value for name, value in metrics["per_class_accuracy"].items()}
-        ious = {
-            f"class_iou/{allowed(name)}": value
-            for name, value in metrics.get("per_class_iou", {}).items()
-            if value is not None
-        }
-        return single(plain | classes | ious)
+        plain = {key: metrics[key] for key in PLAIN_METRICS if key in metrics}
+        accuracies = class_metrics("class_accuracy", metrics["per_class_accuracy"])
+        return single_points(plain | accuracies | class_metrics("class_iou", metrics.get("per_class_iou", {})))
 
     def diagnostics(self, cycle: str) -> Points:
-        found = read_json(self.pipeline.path("diagnose", "diagnostics", cycle))
-        return single(
-            {
-                f"diagnose/{key.replace('.', '/')}": value
-                for key, value in flattened(found)
-                if isinstance(value, int | float)
-            }
-        )
+        values = dict(flatten(read_json(self.pipeline.path("diagnose", "diagnostics", cycle))))
+        numbers = {key: value for key, value in values.items() if isinstance(value, int | float)}
+        return single_points({f"diagnose/{key.replace('.', '/')}": value for key, value in numbers.items()})
 
-    def acquisition(self, cycle: str) -> dict[str, float]:
-        spent = self.seconds("score", cycle) | self.seconds("select", cycle)
-        return spent | ({"seconds/acquisition": sum(spent.values())} if len(spent) == 2 else {})
+    def acquisition_seconds(self, cycle: str) -> dict[str, float]:
+        seconds = self.stage_seconds("score", cycle) | self.stage_seconds("select", cycle)
+        return seconds | ({"seconds/acquisition": sum(seconds.values())} if len(seconds) == 2 else {})
 
-    def seconds(self, stage: str, cycle: str) -> dict[str, float]:
-        """Timings belong to the files that they led to: they are logged with them, and no digest counts them."""
+    def stage_seconds(self, stage: str, cycle: str) -> dict[str, float]:
         note = state_directory.read_note("seconds", f"{stage}@{cycle}")
         return {f"seconds/{stage}": note["seconds"]} if note else {}
 
@@ -136,18 +121,20 @@ def curve_points(rows: list[dict[str, Any]]) -> Points:
     return {f"train/{name}": {int(row["epoch"]): float(row[name]) for row in rows} for name in names}
 
 
-def single(values: dict[str, Any]) -> Points:
+def class_metrics(prefix: str, values: dict[str, float | None]) -> dict[str, float]:
+    """Metrics per class, with the characters that MLflow refuses in names replaced: a class may have any name."""
+    names = {name: re.sub(r"[^\w\-. ]", "_", name) for name in values}
+    return {f"{prefix}/{names[name]}": value for name, value in values.items() if value is not None}
+
+
+def single_points(values: dict[str, Any]) -> Points:
     return {key: {0: float(value)} for key, value in values.items()}
 
 
-def allowed(name: str) -> str:
-    """As MLflow spells a metric: a class may be called anything."""
-    return re.sub(r"[^\w\-. ]", "_", name)
-
-
-def flattened(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested dictionaries as pairs of dotted key and value."""
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            yield from flattened(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

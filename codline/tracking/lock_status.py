@@ -1,4 +1,4 @@
-"""dvc.lock: which stages' files were made from the files and parameters that are here now. Logging others would show results under the wrong parameters."""
+"""Checks dvc.lock against the workspace, so that MLflow is never given results of other parameters."""
 
 import hashlib
 import json
@@ -8,54 +8,86 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from codline.runtime.pipeline import Pipeline
+from codline.core.errors import DataError, UserError
+from codline.runtime.pipeline import Pipeline, dotted_value
 
 
-class Lock:
-    """`ran` is the stage that has just run: DVC writes it into the lock only after the follower has ended."""
+class LockStatus:
+    """Which results were made from the parameters and files that are here now, according to dvc.lock.
 
-    def __init__(self, pipeline: Pipeline, ran: str | None = None) -> None:
-        self.params = pipeline.params
-        self.stages = read(pipeline.root / "dvc.lock")
-        self.made = {
-            out["path"]: (name, out.get("md5")) for name, stage in self.stages.items() for out in stage.get("outs", [])
+    A stage without an entry counts as current: it was run by hand, without DVC. With `recorded_only` it is not logged
+    all the same: while DVC runs, it may be a stage whose outputs are still being written.
+    """
+
+    def __init__(self, pipeline: Pipeline, recorded_only: bool = False) -> None:
+        self.pipeline, self.recorded_only = pipeline, recorded_only
+        self.stages = read_lock(pipeline.root / "dvc.lock")
+        self.producers: dict[str, tuple[str, str | None]] = {
+            out["path"]: (name, out.get("md5")) for name, stage in self.stages.items() for out in stage["outs"]
         }
-        self.known: dict[str, bool] = {} if ran is None else {ran: True}
+        self.current: dict[str, bool] = {}
 
-    def vouches(self, name: str) -> bool:
-        """A stage that DVC has not run is trusted: somebody ran it by hand, and the lock has nothing to say."""
-        if name not in self.known:
-            stage = self.stages.get(name, {})
-            self.known[name] = self.same_params(stage) and all(self.current(dep) for dep in stage.get("deps", []))
-        return self.known[name]
+    def may_log(self, name: str, files: tuple[Path, ...]) -> bool:
+        """Whether these files, results of the stage `name`, are current and as they were recorded."""
+        if self.recorded_only and name not in self.stages:
+            return False
+        return self.is_current(name) and all(self.is_unchanged(path) for path in files)
 
-    def same_params(self, stage: dict[str, Any]) -> bool:
-        return all(
-            self.params.get(section) == value
-            for section, value in stage.get("params", {}).get("params.yaml", {}).items()
-        )
-
-    def current(self, dep: dict[str, Any]) -> bool:
-        """Is it what its maker made last? Code and other files that no stage makes are not our business."""
-        inside = [path for path in self.made if path.startswith(f"{dep['path']}/")]
-        if inside:
-            return dep.get("md5") == self.folder(dep["path"], inside) and all(
-                self.vouches(self.made[path][0]) for path in inside
+    def is_current(self, name: str) -> bool:
+        if name not in self.current:
+            entry = self.stages.get(name, {})
+            params, dependencies = entry.get("params", {}).get("params.yaml", {}), entry.get("deps", [])
+            self.current[name] = all(self.is_param_current(*item) for item in params.items()) and all(
+                self.is_dependency_current(dependency["path"], dependency.get("md5")) for dependency in dependencies
             )
-        maker, md5 = self.made.get(dep["path"], (None, None))
-        return maker is None or (dep.get("md5") == md5 and self.vouches(maker))
+        return self.current[name]
 
-    def folder(self, path: str, inside: list[str]) -> str:
-        """The hash that DVC gives to a folder of these files."""
-        entries = [{"md5": self.made[name][1], "relpath": name.removeprefix(f"{path}/")} for name in inside]
-        return (
-            hashlib.md5(json.dumps(sorted(entries, key=lambda entry: entry["relpath"])).encode()).hexdigest() + ".dir"
-        )
+    def is_param_current(self, key: str, value: Any) -> bool:
+        try:
+            return bool(dotted_value(self.pipeline.params, key) == value)
+        except UserError:  # params.yaml has no such key now
+            return False
+
+    def is_dependency_current(self, path: str, md5: str | None) -> bool:
+        """Compare with what its producer wrote last; code and other files that no stage writes are not checked."""
+        if inside := [output for output in self.producers if output.startswith(f"{path}/")]:
+            producers = [self.producers[output][0] for output in inside]
+            return md5 == self.directory_md5(path, inside) and all(self.is_current(name) for name in producers)
+        if path not in self.producers:
+            return True
+        producer, recorded = self.producers[path]
+        return md5 == recorded and self.is_current(producer)
+
+    def directory_md5(self, path: str, outputs: list[str]) -> str:
+        """The hash that DVC gives to a directory of these files."""
+        entries = [{"md5": self.producers[name][1], "relpath": name.removeprefix(f"{path}/")} for name in outputs]
+        listing = json.dumps(sorted(entries, key=lambda entry: entry["relpath"]))
+        return hashlib.md5(listing.encode()).hexdigest() + ".dir"
+
+    def is_unchanged(self, path: Path) -> bool:
+        """False for a file that was replaced since: by a stage that DVC has not recorded yet, or by hand."""
+        name = path.relative_to(self.pipeline.root).as_posix()
+        if name not in self.producers:
+            return True
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "md5").hexdigest() == self.producers[name][1]
 
 
-def read(path: Path) -> dict[str, Any]:
-    try:
-        stages: dict[str, Any] = YAML(typ="safe").load(path.read_text(encoding="utf-8"))["stages"]
-    except (OSError, YAMLError, TypeError, KeyError):  # not there yet, or being written
+def read_lock(path: Path) -> dict[str, Any]:
+    """The stages in a dvc.lock; none if it does not exist.
+
+    DVC rewrites the file in place: while it does, and after a kill, the end is missing, so that the text may not be
+    YAML or its last entry is incomplete. Such an entry is left out: outs come last, after the params and deps.
+    """
+    if not path.exists():
         return {}
-    return stages
+    try:
+        stages = YAML(typ="safe").load(path.read_text(encoding="utf-8"))["stages"]
+        return {name: entry for name, entry in stages.items() if is_complete(entry)}
+    except (OSError, UnicodeDecodeError, YAMLError, TypeError, KeyError, AttributeError) as error:
+        sentence = f"{path}: not a complete file: truncated by a kill? `codline run` restores the last complete one"
+        raise DataError(sentence) from error
+
+
+def is_complete(entry: Any) -> bool:
+    return isinstance(entry, dict) and bool(entry.get("outs")) and all("path" in out for out in entry["outs"])

@@ -1,4 +1,4 @@
-"""The model of each cycle in MLflow: logged with its run, registered once, the best and the latest under an alias."""
+"""The models in MLflow: one per cycle, logged with its run and registered once; aliases mark the best and the last."""
 
 from importlib import metadata
 from pathlib import Path
@@ -14,52 +14,62 @@ from mlflow.types import Schema, TensorSpec
 
 import codline
 from codline.core.files import read_json
-from codline.core.primary_metric import headline
-from codline.data.dataset_info import Dataset
-from codline.tracking.campaign import Campaign
-from codline.tracking.store import CAMPAIGN, CYCLE, Store
+from codline.core.primary_metric import primary_metric
+from codline.data.dataset_info import DatasetInfo
+from codline.tracking.campaign import TrackedCampaign
+from codline.tracking.store import CAMPAIGN, CYCLE, MlflowStore
 
-NEEDED = ("mlflow", "numpy", "pyarrow", "pydantic", "ruamel.yaml", "safetensors", "torch", "torchvision")
-ROOM = Path(codline.__file__).parent
+REQUIREMENTS = ("mlflow", "numpy", "pyarrow", "pydantic", "ruamel.yaml", "safetensors", "torch", "torchvision")
+PACKAGE = Path(codline.__file__).parent
+DESCRIPTION = (
+    "One version per evaluated cycle. "
+    "Alias `best`: highest test accuracy (segmentation: mean IoU), with fewest labels on a tie."
+)
 
 
-def log_model(store: Store, campaign: Campaign, cycle: str, run: Run) -> str:
-    """The id of the run's model; what a kill left half-done is dropped first."""
-    tags = {CAMPAIGN: campaign.key, CYCLE: cycle}
-    kept: LoggedModel | None = None
-    for model in store.client.search_logged_models(
-        [store.experiment], f"tags.`{CAMPAIGN}` = '{campaign.key}' AND tags.`{CYCLE}` = '{cycle}'"
-    ):
-        if kept is None and model.source_run_id == run.info.run_id and model.status == LoggedModelStatus.READY:
-            kept = model
+def log_model(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> str:
+    """Log the cycle's model unless the run has it; returns its id."""
+    model = complete_model(store, campaign, cycle, run) or upload_model(store, campaign, cycle, run)
+    outputs = store.client.get_run(run.info.run_id).outputs
+    if model.model_id not in {output.model_id for output in (outputs.model_outputs if outputs else [])}:
+        store.client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, step=0)])
+    return str(model.model_id)
+
+
+def complete_model(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> LoggedModel | None:
+    """The model that the run has, if any. Others of the cycle, which a kill has left incomplete, are deleted."""
+    query = f"tags.`{CAMPAIGN}` = '{campaign.key}' AND tags.`{CYCLE}` = '{cycle}'"
+    complete = None
+    for model in store.client.search_logged_models([store.experiment], query):
+        is_ready = model.source_run_id == run.info.run_id and model.status == LoggedModelStatus.READY
+        if is_ready and complete is None:
+            complete = model
         else:
             store.client.delete_logged_model(model.model_id)
-    if kept is None:
-        kept = store.client.create_logged_model(store.experiment, f"{campaign.dataset}-{cycle}", run.info.run_id, tags)
-        with TemporaryDirectory() as folder:
-            save(Path(folder, "model"), campaign, cycle, kept)
-            store.client.log_model_artifacts(kept.model_id, str(Path(folder, "model")))
-        store.client.finalize_logged_model(kept.model_id, LoggedModelStatus.READY)
-    outputs = store.client.get_run(run.info.run_id).outputs
-    if kept.model_id not in {output.model_id for output in (outputs.model_outputs if outputs else [])}:
-        store.client.log_outputs(run.info.run_id, [LoggedModelOutput(kept.model_id, step=0)])
-    model_id: str = kept.model_id
-    return model_id
+    return complete
 
 
-def save(path: Path, campaign: Campaign, cycle: str, model: LoggedModel) -> None:
-    """Requirements and signature are spelled out: to find them by itself, MLflow would load the model in another process."""
-    pipeline = campaign.pipeline
+def upload_model(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> LoggedModel:
+    name, tags = f"{campaign.dataset}-{cycle}", {CAMPAIGN: campaign.key, CYCLE: cycle}
+    model = store.client.create_logged_model(store.experiment, name, run.info.run_id, tags)
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "model")
+        save_model(path, campaign, cycle, model)
+        store.client.log_model_artifacts(model.model_id, str(path))
+    store.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    return model
+
+
+def save_model(path: Path, campaign: TrackedCampaign, cycle: str, model: LoggedModel) -> None:
+    """Requirements and signature are given: to infer them, MLflow would load the model in another process."""
+    files = {name: str(campaign.pipeline.path("evaluate", name, cycle)) for name in ("model", "dataset")}
     mlflow.pyfunc.save_model(
         path,
-        python_model=str(ROOM / "tracking/served_model.py"),
-        artifacts={
-            "model": str(pipeline.path("evaluate", "model", cycle)),
-            "dataset": str(pipeline.path("evaluate", "dataset", cycle)),
-        },
-        code_paths=[str(ROOM)],
-        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in NEEDED],
-        signature=signature(campaign.facts()),
+        python_model=str(PACKAGE / "tracking/served_model.py"),
+        artifacts=files,
+        code_paths=[str(PACKAGE)],
+        pip_requirements=[f"{name}=={metadata.version(name).partition('+')[0]}" for name in REQUIREMENTS],
+        signature=model_signature(campaign.dataset_info()),
         mlflow_model=Model(
             artifact_path=model.artifact_location,
             run_id=model.source_run_id,
@@ -69,65 +79,61 @@ def save(path: Path, campaign: Campaign, cycle: str, model: LoggedModel) -> None
     )
 
 
-def signature(facts: Dataset) -> ModelSignature:
-    images = TensorSpec(np.dtype(np.uint8), (-1, *facts.shape))
-    probs = TensorSpec(
-        np.dtype(np.float64), (-1, len(facts.classes), *(facts.shape[1:] if facts.task == "segmentation" else ()))
-    )
-    return ModelSignature(Schema([images]), Schema([probs]))
+def model_signature(dataset: DatasetInfo) -> ModelSignature:
+    pixels = dataset.shape[1:] if dataset.task == "segmentation" else ()
+    images = TensorSpec(np.dtype(np.uint8), (-1, *dataset.shape))
+    probabilities = TensorSpec(np.dtype(np.float64), (-1, len(dataset.classes), *pixels))
+    return ModelSignature(Schema([images]), Schema([probabilities]))
 
 
-def register(store: Store, campaign: Campaign, cycle: str, run: Run, model_id: str) -> None:
+def register_model(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run, model_id: str) -> None:
     name, metrics = f"codline-{campaign.dataset}", read_json(campaign.pipeline.path("evaluate", "metrics", cycle))
-    same = {CAMPAIGN: campaign.key, CYCLE: cycle}
-    tags = same | {
+    identity = {CAMPAIGN: campaign.key, CYCLE: cycle}
+    results = {
         "accuracy": repr(metrics["accuracy"]),
-        "measure": repr(headline(metrics)[1]),
+        "measure": repr(primary_metric(metrics)[1]),
         "labels": str(metrics["labels"]),
     }
-    versions = known_versions(store, name)
-    for known in [known for known in versions if known.tags.items() >= same.items()]:
-        if orphaned(store, known):
-            store.client.delete_model_version(name, known.version)
-            versions.remove(known)
-    if run.info.run_id not in {known.run_id for known in versions}:
-        versions.append(
-            store.client.create_model_version(name, f"models:/{model_id}", run.info.run_id, tags, model_id=model_id)
-        )
-    name_best(store, campaign, name, versions)
+    versions = model_versions(store, name)
+    for version in [version for version in versions if version.tags.items() >= identity.items()]:
+        if is_run_deleted(store, version.run_id or ""):
+            store.client.delete_model_version(name, version.version)
+            versions.remove(version)
+    if run.info.run_id not in {version.run_id for version in versions}:
+        source, tags = f"models:/{model_id}", identity | results
+        created = store.client.create_model_version(name, source, run.info.run_id, tags, model_id=model_id)
+        versions.append(created)
+    set_aliases(store, campaign, name, versions)
 
 
-def orphaned(store: Store, known: ModelVersion) -> bool:
-    """Has somebody deleted its run?"""
+def is_run_deleted(store: MlflowStore, run_id: str) -> bool:
     try:
-        return bool(store.client.get_run(known.run_id or "").info.lifecycle_stage != "active")
+        return bool(store.client.get_run(run_id).info.lifecycle_stage != "active")
     except MlflowException as error:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return True
         raise
 
 
-def known_versions(store: Store, name: str) -> list[ModelVersion]:
+def model_versions(store: MlflowStore, name: str) -> list[ModelVersion]:
+    """The versions of a registered model, which is created if missing."""
     try:
-        store.client.create_registered_model(
-            name,
-            description="One version per evaluated cycle. best: highest test accuracy (of segmentation, mean IoU), of fewest labels on a tie.",
-        )
+        store.client.create_registered_model(name, description=DESCRIPTION)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
     return sorted(store.client.search_model_versions(f"name = '{name}'"), key=lambda version: int(version.version))
 
 
-def name_best(store: Store, campaign: Campaign, name: str, versions: list[ModelVersion]) -> None:
-    """`best` is the best of every campaign on this dataset, so that it does not depend on the order of logging; `last` is this campaign's last cycle.
+def set_aliases(store: MlflowStore, campaign: TrackedCampaign, name: str, versions: list[ModelVersion]) -> None:
+    """`best` is the best of all campaigns on this dataset, in whatever order they were logged.
 
-    MLflow keeps the word `latest` for itself.
+    `last` is the last cycle of this campaign. (MLflow reserves the alias `latest`.)
     """
     ours = [version for version in versions if "measure" in version.tags]
     best = max(ours, key=lambda version: (float(version.tags["measure"]), -int(version.tags["labels"])))
-    here = {version.tags[CYCLE]: version for version in ours if version.tags[CAMPAIGN] == campaign.key}
-    last = here[[cycle for cycle in campaign.pipeline.cycles if cycle in here][-1]]
+    cycles = {version.tags[CYCLE]: version for version in ours if version.tags[CAMPAIGN] == campaign.key}
+    last = cycles[[cycle for cycle in campaign.pipeline.cycles if cycle in cycles][-1]]
     aliases = store.client.get_registered_model(name).aliases
     for alias, version in (("best", best), ("last", last)):
         if str(aliases.get(alias)) != str(version.version):

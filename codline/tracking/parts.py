@@ -1,4 +1,4 @@
-"""How each part of a cycle gets into its run."""
+"""Logs the parts of a cycle (campaign.Part) to its run."""
 
 import json
 from collections.abc import Callable
@@ -7,98 +7,87 @@ from tempfile import TemporaryDirectory
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, Run
 
-from codline.core.files import digest
+from codline.core.files import file_sha256
 from codline.data import tables
 from codline.tracking import models
-from codline.tracking.campaign import Campaign
-from codline.tracking.store import Store
+from codline.tracking.campaign import TrackedCampaign
+from codline.tracking.store import MlflowStore
 
-COLUMNS = {"int64": "long", "int32": "integer", "string": "string"}  # as MLflow calls them
-ROLES = {"pool": (tables.POOL, "pool"), "labeled": (tables.LABELED, "training"), "test": (tables.TEST, "testing")}
-Log = Callable[[Store, Campaign, str, Run], None]
-
-
-def training(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    add_inputs(
-        store,
-        campaign,
-        run,
-        pool=campaign.pipeline.path("train", "pool", cycle),
-        labeled=campaign.pipeline.path("train", "labeled", cycle),
-    )
-    store.add(run, campaign.curve(cycle))
-    store.add_once(run, campaign.seconds("train", cycle))
+MLFLOW_TYPES = {"int64": "long", "int32": "integer", "string": "string"}  # by Arrow type
+# {argument of a stage: (its schema, MLflow's word for what the table is used for)}
+TABLES = {"pool": (tables.POOL, "pool"), "labeled": (tables.LABELED, "training"), "test": (tables.TEST, "testing")}
+PartLogger = Callable[[MlflowStore, TrackedCampaign, str, Run], None]
 
 
-def add_inputs(store: Store, campaign: Campaign, run: Run, **paths: Path) -> None:
-    """Which images there were, and which of them had labels: names and hashes, not copies."""
-    store.client.log_inputs(run.info.run_id, [table_input(campaign, role, path) for role, path in paths.items()])
+def log_training(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> None:
+    files = {name: campaign.pipeline.path("train", name, cycle) for name in ("pool", "labeled")}
+    log_inputs(store, campaign, run, files)
+    store.log_points(run, campaign.training_curve(cycle))
+    store.log_timings(run, campaign.stage_seconds("train", cycle))
 
 
-def table_input(campaign: Campaign, role: str, path: Path) -> DatasetInput:
-    schema, context = ROLES[role]
+def log_inputs(store: MlflowStore, campaign: TrackedCampaign, run: Run, files: dict[str, Path]) -> None:
+    """Log which tables the run used: names and hashes, not copies."""
+    inputs = [dataset_input(campaign, name, path) for name, path in files.items()]
+    store.client.log_inputs(run.info.run_id, inputs)
+
+
+def dataset_input(campaign: TrackedCampaign, name: str, path: Path) -> DatasetInput:
+    schema, context = TABLES[name]
+    columns = [{"name": field.name, "type": MLFLOW_TYPES[str(field.type)], "required": True} for field in schema]
     dataset = Dataset(
-        name=f"{campaign.dataset} {role}",
-        digest=digest(path)[:32],
+        name=f"{campaign.dataset} {name}",
+        digest=file_sha256(path)[:32],
         source_type="local",
         source=json.dumps({"uri": path.relative_to(campaign.pipeline.root).as_posix()}),
-        schema=json.dumps(
-            {
-                "mlflow_colspec": [
-                    {"name": field.name, "type": COLUMNS[str(field.type)], "required": True} for field in schema
-                ]
-            }
-        ),
-        profile=json.dumps({"num_rows": tables.read(path, schema).num_rows}),
+        schema=json.dumps({"mlflow_colspec": columns}),
+        profile=json.dumps({"num_rows": tables.read_table(path, schema).num_rows}),
     )
     return DatasetInput(dataset, [InputTag("mlflow.data.context", context)])
 
 
-def metrics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    add_inputs(store, campaign, run, test=campaign.pipeline.path("evaluate", "test", cycle))
+def log_evaluation(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> None:
+    log_inputs(store, campaign, run, {"test": campaign.pipeline.path("evaluate", "test", cycle)})
     model = models.log_model(store, campaign, cycle, run)
-    store.add(run, campaign.metrics(cycle), model=model)
-    store.add_once(run, campaign.seconds("evaluate", cycle))
-    models.register(store, campaign, cycle, run, model)
+    store.log_points(run, campaign.metrics(cycle), model=model)
+    store.log_timings(run, campaign.stage_seconds("evaluate", cycle))
+    models.register_model(store, campaign, cycle, run, model)
 
 
-def confusion(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    from codline.report import charts, page  # matplotlib
+def log_confusion(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> None:
+    from codline.report import chart_layout, charts, results  # imports matplotlib: seconds
 
-    classes, metrics = (
-        campaign.facts().classes,
-        page.opened(campaign.pipeline.path("evaluate", "metrics", cycle), page.Metrics),
-    )
-    counts = page.counts(metrics, campaign.pipeline.path("evaluate", "predictions", cycle), classes)
-    store.client.log_dict(
-        run.info.run_id, {"classes": classes, "rows are actual, columns predicted": counts.tolist()}, "confusion.json"
-    )
-    attach(store, run, "confusion.png", charts.png(charts.confusion(counts, classes)))
+    classes, path = campaign.dataset_info().classes, campaign.pipeline.path
+    metrics = results.read_result(path("evaluate", "metrics", cycle), results.Metrics)
+    counts = results.confusion_counts(metrics, path("evaluate", "predictions", cycle), classes)
+    content = {"classes": classes, "rows are actual, columns predicted": counts.tolist()}
+    store.client.log_dict(run.info.run_id, content, "confusion.json")
+    log_file(store, run, "confusion.png", chart_layout.to_png(charts.confusion_matrix(counts, classes)))
 
 
-def query(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
+def log_query(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> None:
     from codline.report import contact_sheet
 
-    attach(store, run, "query.png", contact_sheet.sheet(campaign.pipeline, cycle))
-    store.add_once(run, campaign.acquisition(cycle))
+    log_file(store, run, "query.png", contact_sheet.render_contact_sheet(campaign.pipeline, cycle))
+    store.log_timings(run, campaign.acquisition_seconds(cycle))
 
 
-def diagnostics(store: Store, campaign: Campaign, cycle: str, run: Run) -> None:
-    store.add(run, campaign.diagnostics(cycle))
+def log_diagnostics(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> None:
+    store.log_points(run, campaign.diagnostics(cycle))
     store.client.log_artifact(run.info.run_id, str(campaign.pipeline.path("diagnose", "diagnostics", cycle)))
 
 
-def attach(store: Store, run: Run, name: str, content: bytes) -> None:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, name)
+def log_file(store: MlflowStore, run: Run, name: str, content: bytes) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory, name)
         path.write_bytes(content)
         store.client.log_artifact(run.info.run_id, str(path))
 
 
-LOG: dict[str, Log] = {
-    "training": training,
-    "metrics": metrics,
-    "confusion": confusion,
-    "query": query,
-    "diagnostics": diagnostics,
+LOGGERS: dict[str, PartLogger] = {
+    "training": log_training,
+    "metrics": log_evaluation,
+    "confusion": log_confusion,
+    "query": log_query,
+    "diagnostics": log_diagnostics,
 }

@@ -1,6 +1,6 @@
-"""A cycle's model as MLflow serves it: uint8 images (N, channels, height, width) in, class probabilities (N, classes) out.
+"""A cycle's model as MLflow serves it: uint8 images (N, channels, height, width) in, class probabilities out.
 
-Models from code: MLflow keeps this file, the weights and dataset.json, and runs this file to load them. Nothing is pickled.
+"Model from code": MLflow stores this file with the weights and dataset.json, and runs it to load them. No pickle.
 """
 
 from pathlib import Path
@@ -10,31 +10,32 @@ import mlflow
 import numpy as np
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 
-BATCH = 512
+BATCH_SIZE = 512
 
 
-class Classifier(PythonModel):
+class ServedModel(PythonModel):
     def load_context(self, context: PythonModelContext) -> None:
         from codline.data import dataset_info
-        from codline.learning import compute, inference, model_file  # torch: not while the model is logged
+        from codline.learning import compute, inference, model_file  # torch is not needed to log the model
 
-        facts = dataset_info.opened(Path(context.artifacts["dataset"]))
-        network, _ = model_file.load_network(
-            Path(context.artifacts["model"]), classes=len(facts.classes), shape=facts.shape
-        )
-        device = compute.device("auto")
-        self.network, self.normalize = network.to(device), inference.Normalize(facts.mean, facts.std, device)
+        dataset = dataset_info.read_dataset_info(Path(context.artifacts["dataset"]))
+        path = Path(context.artifacts["model"])
+        network, _ = model_file.load_network(path, classes=len(dataset.classes), shape=dataset.shape)
+        device = compute.select_device("auto")
+        self.network, self.normalize = network.to(device), inference.Normalize(dataset.mean, dataset.std, device)
 
     def predict(
-        self, context: PythonModelContext, model_input: np.ndarray, params: dict[str, Any] | None = None
-    ) -> np.ndarray:  # noqa: ARG002
+        self,
+        context: PythonModelContext,  # noqa: ARG002
+        model_input: np.ndarray,
+        params: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> np.ndarray:
         from codline.data import output_store
         from codline.learning import inference
 
-        chunks = inference.logits(
-            self.network, model_input.__getitem__, np.arange(len(model_input)), self.normalize, BATCH
-        )
-        return output_store.softmax(np.concatenate([logits for _, logits in chunks]))
+        positions, images = np.arange(len(model_input)), model_input.__getitem__
+        batches = inference.stream_logits(self.network, images, positions, self.normalize, BATCH_SIZE)
+        return output_store.softmax(np.concatenate([logits for _, logits in batches]))
 
 
-mlflow.models.set_model(Classifier())
+mlflow.models.set_model(ServedModel())

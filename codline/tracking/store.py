@@ -1,4 +1,4 @@
-"""Runs and points in MLflow, each put there once."""
+"""MLflow's runs and metrics: finds or creates a run, and logs only what it lacks."""
 
 import math
 import os
@@ -11,97 +11,91 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run
 from mlflow.exceptions import MlflowException
 
-from codline.tracking.address import address, unanswered
+from codline.tracking.address import tracking_uri, unreachable
 
 Points = dict[str, dict[int, float]]  # {metric: {step: value}}
-CAMPAIGN, CYCLE, PART = "codline.campaign", "codline.cycle", "codline.part."
-WHOLE = ""  # the campaign's own place among the runs of its cycles
-MOST = 1000  # points or runs in one request
+CAMPAIGN, CYCLE, PART = "codline.campaign", "codline.cycle", "codline.part."  # tags of runs
+CAMPAIGN_RUN = ""  # key of the campaign's own run, among those of its cycles
+REQUEST_LIMIT = 1000  # points or runs per request
 
 
-class Changed(Exception):  # noqa: N818 (no error: the files moved on)
-    """A run holds something else than the files say now."""
+class OutdatedRun(Exception):  # noqa: N818 (not an error: the files have changed since)
+    """The run contains other values than the files."""
 
 
-class Store:
+class MlflowStore:
+    """An experiment on the MLflow server, or in the database, at tracking_uri()."""
+
     def __init__(self) -> None:
-        mlflow.set_tracking_uri(address())
+        mlflow.set_tracking_uri(tracking_uri())
         self.client = MlflowClient()
-        self.experiment = self.opened(os.environ.get("MLFLOW_EXPERIMENT_NAME") or "codline")
+        self.experiment = self.experiment_id(os.environ.get("MLFLOW_EXPERIMENT_NAME") or "codline")
 
-    def opened(self, name: str) -> str:
-        """The experiment's id. A database has no place for files: they go beside it, while a server has its own."""
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            beside = "mlartifacts" if address().startswith("sqlite:") else None
-            return self.client.create_experiment(
-                name, beside, {"mlflow.experimentKind": "custom_model_development"}
-            )  # the page for training, not for chats
-        experiment: str = found.experiment_id
-        return experiment
+    def experiment_id(self, name: str) -> str:
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is not None:
+            return str(experiment.experiment_id)
+        artifacts = "mlartifacts" if tracking_uri().startswith("sqlite:") else None  # a server has its own location
+        tags = {"mlflow.experimentKind": "custom_model_development"}  # which of MLflow's pages to show
+        return self.client.create_experiment(name, artifacts, tags)
 
     def runs(self, campaign: str) -> dict[str, Run]:
-        """{cycle: its run}, and the campaign's own under WHOLE. Of doubles, which only machines without a common lock can make, the oldest stays."""
-        found: dict[str, Run] = {}
-        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
-        for run in self.client.search_runs(
-            [self.experiment], f"tags.`{CAMPAIGN}` = '{campaign}'", max_results=MOST, order_by=order
-        ):
-            cycle = run.data.tags.get(CYCLE, WHOLE)
-            if cycle in found:
-                self.discard(run)
-            else:
-                found[cycle] = run
-        return found
+        """{cycle: run}, and the campaign's own run under CAMPAIGN_RUN.
+
+        Two machines without a common lock can create the same run twice: the later one is deleted.
+        """
+        runs: dict[str, Run] = {}
+        query, order = f"tags.`{CAMPAIGN}` = '{campaign}'", ["attributes.start_time ASC", "attributes.run_id ASC"]
+        for run in self.client.search_runs([self.experiment], query, max_results=REQUEST_LIMIT, order_by=order):
+            if runs.setdefault(run.data.tags.get(CYCLE, CAMPAIGN_RUN), run) is not run:
+                self.delete_run_and_models(run)
+        return runs
 
     def with_params(self, run: Run, params: dict[str, str]) -> Run:
-        """A kill may have come between a run and its parameters."""
+        """The run, once it has all parameters: a kill may have come between its creation and theirs."""
         if missing := [Param(key, value) for key, value in params.items() if key not in run.data.params]:
             self.client.log_batch(run.info.run_id, params=missing)
         return run
 
-    def discard(self, run: Run) -> None:
-        """Delete a run with its models: the run last, so that a kill in between leaves it to be discarded again."""
+    def delete_run_and_models(self, run: Run) -> None:
+        """The run is deleted last, so that after a kill it is found and deleted again."""
         for version in self.client.search_model_versions(f"run_id = '{run.info.run_id}'"):
             self.client.delete_model_version(version.name, version.version)
         for model in self.client.search_logged_models([self.experiment], f"source_run_id = '{run.info.run_id}'"):
             self.client.delete_logged_model(model.model_id)
         self.client.delete_run(run.info.run_id)
 
-    def add(self, run: Run, points: Points, *, model: str | None = None, exact: bool = False) -> None:
-        """Log the points that are not there yet. `exact`: there may be no others."""
-        now, known, fresh = milliseconds(), self.known(run), list[Metric]()
-        for key, wanted in points.items():
-            there = (
-                {point.step: point.value for point in self.client.get_metric_history(run.info.run_id, key)}
-                if key in known
-                else {}
-            )
-            if any(
-                not math.isclose(there[step], value, rel_tol=1e-9) for step, value in wanted.items() if step in there
-            ) or (exact and there.keys() - wanted):
-                raise Changed
-            fresh += [
-                Metric(key, value, now, step, model_id=model) for step, value in wanted.items() if step not in there
-            ]
-        self.log(run, fresh)
+    def log_points(self, run: Run, points: Points, *, model: str | None = None, exact: bool = False) -> None:
+        """Log the points that the run lacks. Raises OutdatedRun if it has other values, or, if `exact`, other steps."""
+        now, logged_metrics, missing = milliseconds(), self.logged_metrics(run), list[Metric]()
+        for key, values in points.items():
+            history = self.client.get_metric_history(run.info.run_id, key) if key in logged_metrics else []
+            logged = {point.step: point.value for point in history}
+            common = values.keys() & logged
+            if not all(math.isclose(logged[step], values[step], rel_tol=1e-9) for step in common):
+                raise OutdatedRun
+            if exact and logged.keys() - values:
+                raise OutdatedRun
+            steps = [step for step in values if step not in logged]
+            missing += [Metric(key, values[step], now, step, model_id=model) for step in steps]
+        self.log_metrics(run, missing)
 
-    def add_once(self, run: Run, values: dict[str, float]) -> None:
-        """Timings: another run of the same work takes another time, and the first one stands."""
-        now, known = milliseconds(), self.known(run)
-        self.log(run, [Metric(key, value, now, 0) for key, value in values.items() if key not in known])
+    def log_timings(self, run: Run, seconds: dict[str, float]) -> None:
+        """Log timings that the run lacks. Repeated work takes another time, so existing ones are not compared."""
+        now, logged = milliseconds(), self.logged_metrics(run)
+        self.log_metrics(run, [Metric(key, value, now, 0) for key, value in seconds.items() if key not in logged])
 
-    def known(self, run: Run) -> dict[str, float]:
-        """The last value of each metric: one request, where a history takes one for each."""
+    def logged_metrics(self, run: Run) -> dict[str, float]:
+        """The last value of each metric, in one request; a history takes one request per metric."""
         metrics: dict[str, float] = self.client.get_run(run.info.run_id).data.metrics
         return metrics
 
-    def log(self, run: Run, metrics: list[Metric]) -> None:
+    def log_metrics(self, run: Run, metrics: list[Metric]) -> None:
         finite = [metric for metric in metrics if math.isfinite(metric.value)]
-        for start in range(0, len(finite), MOST):
-            self.client.log_batch(run.info.run_id, metrics=finite[start : start + MOST])
+        for start in range(0, len(finite), REQUEST_LIMIT):
+            self.client.log_batch(run.info.run_id, metrics=finite[start : start + REQUEST_LIMIT])
 
-    def settle(self, run: Run, status: str) -> None:
+    def set_status(self, run: Run, status: str) -> None:
         if run.info.status == status:
             return
         if status == "RUNNING":
@@ -115,21 +109,20 @@ def milliseconds() -> int:
 
 
 @contextmanager
-def answering() -> Iterator[None]:
-    """Whatever goes wrong between us and MLflow becomes one sentence."""
+def mlflow_errors() -> Iterator[None]:
+    """Turn errors of MLflow, its database and the network into one sentence."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, MlflowException | OSError | ImportError) or type(error).__module__.startswith(
-            "sqlalchemy."
-        ):
-            raise unanswered(cause(error)) from error
+        of_database = type(error).__module__.startswith("sqlalchemy.")
+        if of_database or isinstance(error, MlflowException | OSError | ImportError):
+            raise unreachable(root_cause(error)) from error
         raise
 
 
-def cause(error: BaseException) -> str:
-    """Its innermost reason, on one short line: MLflow wraps a refused connection five deep."""
+def root_cause(error: BaseException) -> str:
+    """The innermost reason, on one short line: MLflow wraps a refused connection in five exceptions."""
     while inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__):
         error = inner
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words if len(words) <= 120 else words[:119] + "…"
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return reason if len(reason) <= 120 else reason[:119] + "…"

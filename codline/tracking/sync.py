@@ -1,186 +1,173 @@
-"""Bring MLflow up to what the files say. Any number of times, by any number of processes: the outcome is the same."""
+"""Brings MLflow up to date with the campaign's files. Idempotent: any number of times, by any number of processes."""
 
-import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from mlflow.entities import Run
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from codline.core.errors import BusyError
+from codline.core.locks import file_lock
 from codline.runtime import state_directory
 from codline.runtime.pipeline import Pipeline
 from codline.tracking import parts
-from codline.tracking.campaign import Campaign, Part, curve_points
-from codline.tracking.lock_status import Lock
-from codline.tracking.store import CAMPAIGN, CYCLE, PART, WHOLE, Changed, Points, Store
+from codline.tracking.campaign import Part, TrackedCampaign, curve_points
+from codline.tracking.lock_status import LockStatus
+from codline.tracking.store import CAMPAIGN, CAMPAIGN_RUN, CYCLE, PART, MlflowStore, OutdatedRun, Points
 
-PATIENCE = 50.0  # seconds to wait for another process's turn: less than a stage waits for its follower
-CURVES = {
+LOCK_SECONDS = 50.0  # to wait for another process that is logging
+# {metric of the campaign's run, by number of labels: metric of the cycles' runs}
+LEARNING_CURVES = {
     "accuracy": "accuracy",
     "mean_iou": "mean_iou",
     "loss": "loss",
     "calibration_error": "calibration_error",
     "spearman": "diagnose/spearman",
-}  # the campaign's, of the cycles'
+}
 
 
-def sync(store: Store, pipeline: Pipeline, cycles: list[str], ran: str | None = None) -> Iterator[str]:
-    """Yield what was done, a line for each cycle. `ran` is the stage that has just run, if one has."""
-    campaign, lock = Campaign(pipeline), Lock(pipeline, ran)
+def sync(store: MlflowStore, pipeline: Pipeline, cycles: list[str], lock: LockStatus) -> Iterator[str]:
+    """Log these cycles and the campaign's run; yield one line per cycle."""
+    campaign = TrackedCampaign(pipeline)
     for cycle in cycles:
-        with turn():
-            done = sync_cycle(store, campaign, lock, cycle)
-        yield f"{cycle}: {done}"
-    with turn():
-        sync_whole(store, campaign, lock)
+        with exclusive():
+            outcome = sync_cycle(store, campaign, lock, cycle)
+        yield f"{cycle}: {outcome}"
+    with exclusive():
+        sync_campaign(store, campaign, lock)
 
 
-def sync_cycle(store: Store, campaign: Campaign, lock: Lock, cycle: str) -> str:
-    present = [part for part in campaign.parts(cycle) if part.present]
-    current = {part.name: part.digest for part in present if lock.vouches(f"{part.stage}@{cycle}")}
-    stale = ", ".join(part.name for part in present if part.name not in current)
+def sync_cycle(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatus, cycle: str) -> str:
+    existing = [part for part in campaign.parts(cycle) if part.exists()]
+    current = {part.name: part.digest for part in existing if lock.may_log(f"{part.stage}@{cycle}", part.files)}
+    stale = ", ".join(part.name for part in existing if part.name not in current)
     if not current:
         return f"out of date ({stale}): run dvc repro" if stale else "not run yet"
     run, replaced = cycle_run(store, campaign, cycle), False
     try:
-        fresh = log_parts(store, campaign, cycle, run, current)
-    except Changed:
-        store.discard(run)
+        logged = log_parts(store, campaign, cycle, run, current)
+    except OutdatedRun:
+        store.delete_run_and_models(run)
         run, replaced = cycle_run(store, campaign, cycle), True
-        fresh = log_parts(store, campaign, cycle, run, current)
-    logged = {key.removeprefix(PART) for key in run.data.tags} | current.keys()
-    if campaign.needed(cycle) <= logged:
-        store.settle(run, "FINISHED")
-    words = f"{'replaced by' if replaced else 'logged'} {', '.join(fresh)}" if fresh else "up to date"
-    return f"{words}; out of date ({stale}): run dvc repro" if stale else words
+        logged = log_parts(store, campaign, cycle, run, current)
+    complete = {key.removeprefix(PART) for key in run.data.tags} | current.keys()
+    if campaign.required_parts(cycle) <= complete:
+        store.set_status(run, "FINISHED")
+    outcome = f"{'replaced by' if replaced else 'logged'} {', '.join(logged)}" if logged else "up to date"
+    return f"{outcome}; out of date ({stale}): run dvc repro" if stale else outcome
 
 
-def log_parts(store: Store, campaign: Campaign, cycle: str, run: Run, current: dict[str, str]) -> list[str]:
-    """Log what the run does not have. Changed is raised before anything is logged, and a part is marked only once it is there."""
-    marks = {name: run.data.tags.get(PART + name) for name in current}
-    if any(mark not in (None, current[name]) for name, mark in marks.items()):
-        raise Changed
-    fresh = [name for name, mark in marks.items() if mark is None]
-    for name in fresh:
-        parts.LOG[name](store, campaign, cycle, run)
-        store.client.set_tag(run.info.run_id, PART + name, current[name])
-    return fresh
+def log_parts(
+    store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run, digests: dict[str, str]
+) -> list[str]:
+    """Log the parts that the run lacks, and tag each once it is complete. Raises OutdatedRun if one has changed."""
+    logged = {name: run.data.tags.get(PART + name) for name in digests}
+    if any(digest not in (None, digests[name]) for name, digest in logged.items()):
+        raise OutdatedRun
+    missing = [name for name, digest in logged.items() if digest is None]
+    for name in missing:
+        parts.LOGGERS[name](store, campaign, cycle, run)
+        store.client.set_tag(run.info.run_id, PART + name, digests[name])
+    return missing
 
 
-def live(store: Store, pipeline: Pipeline, cycle: str, rows: list[dict[str, Any]]) -> Run:
-    """Log the epochs that training has finished so far."""
-    campaign = Campaign(pipeline)
-    with turn():
+def log_epochs(store: MlflowStore, pipeline: Pipeline, cycle: str, epochs: list[dict[str, Any]], status: str) -> None:
+    """Log the epochs that a running training has finished."""
+    campaign = TrackedCampaign(pipeline)
+    with exclusive():
         run = cycle_run(store, campaign, cycle)
         try:
-            store.add(run, curve_points(rows))
-        except Changed:
-            store.discard(run)
+            store.log_points(run, curve_points(epochs))
+        except OutdatedRun:
+            store.delete_run_and_models(run)
             run = cycle_run(store, campaign, cycle)
-            store.add(run, curve_points(rows))
-        return run
+            store.log_points(run, curve_points(epochs))
+        store.set_status(run, status)
 
 
-def cycle_run(store: Store, campaign: Campaign, cycle: str) -> Run:
-    """The run of this cycle, inside that of the campaign; made where missing."""
+def cycle_run(store: MlflowStore, campaign: TrackedCampaign, cycle: str) -> Run:
+    """The run of this cycle, nested in that of the campaign; created if missing."""
     runs = store.runs(campaign.key)
-    whole = whole_run(store, campaign, runs.get(WHOLE))
-    tags = {CAMPAIGN: campaign.key, CYCLE: cycle, MLFLOW_PARENT_RUN_ID: whole.info.run_id}
+    parent = campaign_run(store, campaign, runs.get(CAMPAIGN_RUN))
+    tags = {CAMPAIGN: campaign.key, CYCLE: cycle, MLFLOW_PARENT_RUN_ID: parent.info.run_id}
     run = runs.get(cycle) or store.client.create_run(store.experiment, run_name=cycle, tags=tags)
-    state_directory.note("runs", cycle, {"experiment": store.experiment, "run": run.info.run_id})
+    state_directory.write_note("runs", cycle, {"experiment": store.experiment, "run": run.info.run_id})
     return store.with_params(run, campaign.params)
 
 
-def whole_run(store: Store, campaign: Campaign, known: Run | None = None) -> Run:
-    run = known or store.client.create_run(store.experiment, run_name=campaign.name, tags={CAMPAIGN: campaign.key})
-    state_directory.note("runs", "campaign", {"experiment": store.experiment, "run": run.info.run_id})
+def campaign_run(store: MlflowStore, campaign: TrackedCampaign, existing: Run | None = None) -> Run:
+    tags = {CAMPAIGN: campaign.key}
+    run = existing or store.client.create_run(store.experiment, run_name=campaign.name, tags=tags)
+    state_directory.write_note("runs", "campaign", {"experiment": store.experiment, "run": run.info.run_id})
     return store.with_params(run, campaign.params)
 
 
-def sync_whole(store: Store, campaign: Campaign, lock: Lock) -> None:
-    """The campaign's run shows its cycles' runs: accuracy by number of labels, the report, finished when they are."""
+def sync_campaign(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatus) -> None:
+    """Log learning curves by number of labels, datasets and the report; set the status by that of the cycles."""
     runs = store.runs(campaign.key)
-    known = runs.pop(WHOLE, None)
-    if not runs and known is None:
+    existing = runs.pop(CAMPAIGN_RUN, None)
+    if not runs and existing is None:
         return
-    points = learning_curves(
-        [
-            run
-            for cycle, run in runs.items()
-            if cycle not in campaign.pipeline.cycles or lock.vouches(f"evaluate@{cycle}")
-        ]
-    )
-    whole = whole_run(store, campaign, known)
+    cycles = campaign.pipeline.cycles
+    current = [run for cycle, run in runs.items() if cycle not in cycles or lock.is_current(f"evaluate@{cycle}")]
+    points, run = learning_curves(current), campaign_run(store, campaign, existing)
     try:
-        store.add(whole, points, exact=True)
-    except Changed:
-        store.client.delete_run(whole.info.run_id)
-        whole = whole_run(store, campaign)
-        store.add(whole, points, exact=True)
-    for run in runs.values():
-        if run.data.tags.get(MLFLOW_PARENT_RUN_ID) != whole.info.run_id:
-            store.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, whole.info.run_id)
-    add_tags(store, whole)
-    add_data(store, campaign, whole)
-    add_report(store, campaign, lock, whole)
-    finished = all(cycle in runs and runs[cycle].info.status == "FINISHED" for cycle in campaign.pipeline.cycles)
-    store.settle(whole, "FINISHED" if finished else "RUNNING")
+        store.log_points(run, points, exact=True)
+    except OutdatedRun:
+        store.client.delete_run(run.info.run_id)
+        run = campaign_run(store, campaign)
+        store.log_points(run, points, exact=True)
+    for nested in runs.values():
+        if nested.data.tags.get(MLFLOW_PARENT_RUN_ID) != run.info.run_id:
+            store.client.set_tag(nested.info.run_id, MLFLOW_PARENT_RUN_ID, run.info.run_id)
+    log_study_tags(store, run)
+    log_dataset_inputs(store, campaign, run)
+    log_report(store, campaign, lock, run)
+    finished = {cycle for cycle, nested in runs.items() if nested.info.status == "FINISHED"}
+    store.set_status(run, "FINISHED" if finished.issuperset(cycles) else "RUNNING")
 
 
 def learning_curves(runs: list[Run]) -> Points:
-    """Points at the number of labels, of every cycle that is evaluated."""
-    cycles = [(int(run.data.metrics["labels"]), run.data.metrics) for run in runs if "labels" in run.data.metrics]
-    points = {
-        name: {labels: metrics[key] for labels, metrics in cycles if key in metrics} for name, key in CURVES.items()
+    """One point per evaluated cycle, at its number of labels."""
+    cycles = {int(run.data.metrics["labels"]): run.data.metrics for run in runs if "labels" in run.data.metrics}
+    curves = {
+        name: {labels: metrics[key] for labels, metrics in cycles.items() if key in metrics}
+        for name, key in LEARNING_CURVES.items()
     }
-    best = {labels: max(points["accuracy"][fewer] for fewer, _ in cycles if fewer <= labels) for labels, _ in cycles}
-    return {name: found for name, found in points.items() if found} | {"best_accuracy": best}
+    accuracies = dict(sorted(curves["accuracy"].items()))
+    best = dict(zip(accuracies, accumulate(accuracies.values(), max), strict=True))
+    return {name: curve for name, curve in curves.items() if curve} | {"best_accuracy": best}
 
 
-def add_tags(store: Store, whole: Run) -> None:
-    """What whoever started us calls the campaign: a study, its arm and seed. One campaign may be a point of several studies."""
+def log_study_tags(store: MlflowStore, run: Run) -> None:
+    """Tags that a study sets through the environment; one campaign may be a point of several studies."""
     for key, value in json.loads(os.environ.get("CODLINE_TAGS", "{}")).items():
-        if whole.data.tags.get(key) != value:
-            store.client.set_tag(whole.info.run_id, key, value)
+        if run.data.tags.get(key) != value:
+            store.client.set_tag(run.info.run_id, key, value)
 
 
-def add_data(store: Store, campaign: Campaign, whole: Run) -> None:
-    paths = {role: campaign.pipeline.path("prepare", role) for role in ("pool", "test")}
-    if not (whole.inputs and whole.inputs.dataset_inputs):
-        parts.add_inputs(store, campaign, whole, **{role: path for role, path in paths.items() if path.exists()})
+def log_dataset_inputs(store: MlflowStore, campaign: TrackedCampaign, run: Run) -> None:
+    files = {name: campaign.pipeline.path("prepare", name) for name in ("pool", "test")}
+    if not (run.inputs and run.inputs.dataset_inputs):
+        parts.log_inputs(store, campaign, run, {name: path for name, path in files.items() if path.exists()})
 
 
-def add_report(store: Store, campaign: Campaign, lock: Lock, whole: Run) -> None:
-    folder = campaign.pipeline.path("report", "report")
-    report = Part("report", "report", tuple(sorted(path for path in folder.rglob("*") if path.is_file())))
-    if report.sources and lock.vouches("report") and whole.data.tags.get(PART + "report") != report.digest:
-        store.client.log_artifacts(whole.info.run_id, str(folder), "report")
-        store.client.set_tag(whole.info.run_id, PART + "report", report.digest)
+def log_report(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatus, run: Run) -> None:
+    directory = campaign.pipeline.path("report", "report")
+    report = Part("report", "report", tuple(sorted(path for path in directory.rglob("*") if path.is_file())))
+    if not report.files or not lock.may_log(report.stage, report.files):
+        return
+    if run.data.tags.get(PART + "report") != report.digest:
+        store.client.log_artifacts(run.info.run_id, str(directory), "report")
+        store.client.set_tag(run.info.run_id, PART + "report", report.digest)
 
 
-@contextmanager
-def turn() -> Iterator[None]:
-    """One process of this project at a time. The lock is the kernel's: it goes with the process that held it."""
-    path = Path(
-        os.environ.get("CODLINE_TRACKING_LOCK") or state_directory.root() / "tracking.lock"
-    )  # the points of a study have one in common
-    path.parent.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + PATIENCE
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > until:
-                    raise BusyError(
-                        f"{path}: another process has been logging to MLflow for {PATIENCE:.0f} s; try again when it is done"
-                    ) from error
-                time.sleep(0.05)
-        yield
+def exclusive() -> AbstractContextManager[None]:
+    """Lock under which one process logs at a time; the campaigns of a study share it."""
+    path = Path(os.environ.get("CODLINE_TRACKING_LOCK") or state_directory.state_root() / "tracking.lock")
+    busy = f"{path}: another process has been logging to MLflow for {LOCK_SECONDS:.0f} s; try again when it is done"
+    return file_lock(path, busy=busy, wait=LOCK_SECONDS)

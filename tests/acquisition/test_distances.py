@@ -1,6 +1,7 @@
-"""Distances between rows: the lazy and the factored forms against the plain ones."""
+"""Distances and selections by them, against plain implementations, scipy and scikit-learn."""
 
 import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,140 +10,42 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
-from codline.acquisition import distances, k_center as centers
-from codline.acquisition.distances import Points
+from codline.acquisition import distances
+from codline.acquisition.distances import Points, k_means_plus_plus
+from codline.acquisition.features import k_means
 from codline.acquisition.k_center import k_center
+from tests.acquisition.rows import make_rows, row_kinds
 
 
-def rows_of(seed: int, rows: int, width: int, kind: str) -> np.ndarray:
-    """Features as networks have them, or with many ties, or all alike."""
-    rng = np.random.default_rng(seed)
-    kinds = {
-        "normal": lambda: rng.normal(size=(rows, width)),
-        "relu": lambda: np.maximum(rng.normal(size=(rows, width)), 0) * rng.choice([0, 1e-3, 1, 1e3], (rows, 1)),
-        "grid": lambda: rng.integers(-2, 3, (rows, width)),
-        "copies": lambda: rng.normal(size=(3, width))[rng.integers(0, 3, rows)],
-        "constant": lambda: np.full((rows, width), 0.3),
-    }
-    return np.asarray(kinds[kind](), np.float32)
+@given(st.integers(0, 99), st.integers(1, 600), row_kinds)
+def test_squared_distances_are_exact_for_every_choice_of_rows(seed: int, width: int, kind: str) -> None:
+    points = Points.from_rows(make_rows(seed, 12, width, kind))
+    integers = [[int(value) for value in row] for row in points.factors[0]]
+    expected = [[sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for b in integers] for a in integers]
+    assert points.squared_distances(slice(0, 12), slice(0, 12)).tolist() == expected
+    assert [points.squared_distances([row], np.arange(12))[0].tolist() for row in range(12)] == expected
 
 
-def plain_k_center(whole: np.ndarray, candidates: int, count: int) -> list[int]:
-    """Every distance to every centre, in whole numbers, one pick after the other."""
-    whole, chosen = whole.astype(np.int64), []
-    least = np.full(candidates, np.iinfo(np.int64).max)
-    for centre in range(candidates, len(whole)):
-        least = np.minimum(least, ((whole[:candidates] - whole[centre]) ** 2).sum(axis=1))
-    for _ in range(count):
-        row = max((i for i in range(candidates) if i not in chosen), key=lambda i: (least[i], -i))
-        chosen.append(row)
-        least = np.minimum(least, ((whole[:candidates] - whole[row]) ** 2).sum(axis=1))
-    return chosen
-
-
-kinds = st.sampled_from(["normal", "relu", "grid", "copies", "constant"])
-
-
-@settings(deadline=None)
-@given(
-    st.integers(0, 999),
-    st.integers(1, 60),
-    st.integers(0, 20),
-    st.integers(1, 40),
-    kinds,
-    st.tuples(*[st.integers(1, 9)] * 3, st.integers(16, 40)),
-    st.data(),
-)
-def test_the_lazy_k_center_picks_what_the_plain_one_picks(
-    seed: int,
-    candidates: int,
-    labeled: int,
-    width: int,
-    kind: str,
-    sizes: tuple[int, int, int, int],
-    data: st.DataObject,
-) -> None:
-    points = Points.of(rows_of(seed, candidates + labeled, width, kind))
-    count = data.draw(st.integers(1, candidates))
-    with pytest.MonkeyPatch.context() as patch:
-        for name, size in zip(("BLOCK", "FIRST", "TOLD", "SMALL"), sizes, strict=True):
-            patch.setattr(centers, name, size)
-        found = k_center(points, candidates, count)
-    assert found.tolist() == plain_k_center(points.factors[0], candidates, count)
-
-
-def test_the_lazy_k_center_picks_what_the_plain_one_picks_over_many_blocks() -> None:
-    rows = rows_of(0, 3 * centers.BLOCK + 50, 64, "normal")
-    candidates = len(rows) - 40
-    assert k_center(Points.of(rows), candidates, 60).tolist() == plain_k_center(
-        Points.of(rows).factors[0], candidates, 60
-    )
-
-
-@pytest.mark.parametrize("scale", [1e-38, 1e-20, 1.0, 1e20, 1e38])
-def test_the_scale_of_features_does_not_change_picks(scale: float) -> None:
-    rows = rows_of(2, 90, 16, "normal").astype(np.float64)
-    rows /= np.abs(rows).max()
-    expected = k_center(Points.of(rows), 80, 30).tolist()
-    assert k_center(Points.of((rows * scale).astype(np.float32)), 80, 30).tolist() == expected
-
-
-def test_the_lazy_k_center_picks_what_the_plain_one_picks_where_single_precision_cannot_tell_rows_apart() -> None:
-    rows = 1 + rows_of(3, 400, 64, "normal") / 10_000  # a cloud far from zero: products lose what distances are made of
-    assert k_center(Points.of(rows), 380, 80).tolist() == plain_k_center(Points.of(rows).factors[0], 380, 80)
-
-
-def test_few_distances_are_worked_out_twice_and_most_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    exactly, nearly = [], []
-    settle, guess = centers.Bounds.settle, centers.products
-    monkeypatch.setattr(centers.Bounds, "settle", lambda self, rows: (exactly.append(len(rows)), settle(self, rows))[1])
-    monkeypatch.setattr(
-        centers, "products", lambda rows, others: (nearly.append(len(rows) * len(others)), guess(rows, others))[1]
-    )
-    k_center(Points.of(rows_of(4, 6000, 64, "normal")), 4900, 100)
-    assert sum(exactly) < 200
-    assert sum(nearly) < 0.5 * 4900 * (1100 + 100)
-
-
-def test_rounding_to_whole_numbers_does_not_change_picks_among_distances_that_differ() -> None:
-    rows = rows_of(1, 400, 32, "normal").astype(np.float64)
-    apart, chosen = cdist(rows, rows), []
-    least = apart[:, 380:].min(axis=1)[:380]
-    for _ in range(50):
-        chosen.append(int(least.argmax()))
-        least = np.minimum(least, apart[:380, chosen[-1]])
-    assert k_center(Points.of(rows.astype(np.float32)), 380, 50).tolist() == chosen
-
-
-@given(st.integers(0, 99), st.integers(1, 600), kinds)
-def test_distances_are_exact_and_do_not_depend_on_the_block(seed: int, width: int, kind: str) -> None:
-    points = Points.of(rows_of(seed, 12, width, kind))
-    whole = [[int(value) for value in row] for row in points.factors[0]]
-    by_hand = [[sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for b in whole] for a in whole]
-    assert points.squared(slice(0, 12), slice(0, 12)).tolist() == by_hand
-    assert [points.squared([row], np.arange(12))[0].tolist() for row in range(12)] == by_hand
-
-
-def test_the_lengths_of_the_largest_rows_stay_exact() -> None:
-    points = Points.of(np.array([[1.0] * 512, [-1.0] * 512, [1 - 2.0**-20] + [1.0] * 511], np.float32))
-    assert points.squared([0], [1, 2])[0].tolist() == [4 * 512 / points.unit**2, (2.0**-20 / points.unit) ** 2]
+def test_squared_distances_of_the_largest_rows_are_exact() -> None:
+    points = Points.from_rows(np.array([[1.0] * 512, [-1.0] * 512, [1 - 2.0**-20] + [1.0] * 511], np.float32))
+    expected = [4 * 512 / points.unit**2, (2.0**-20 / points.unit) ** 2]
+    assert points.squared_distances([0], [1, 2])[0].tolist() == expected
 
 
 @given(st.integers(0, 99), st.integers(2, 10), st.integers(1, 30))
-def test_factored_distances_are_those_of_the_outer_products(seed: int, classes: int, width: int) -> None:
+def test_squared_distances_of_factors_are_those_of_outer_products(seed: int, classes: int, width: int) -> None:
     rng = np.random.default_rng(seed)
     a, h = rng.uniform(-1, 1, (9, classes)), rng.normal(size=(9, width)).astype(np.float32)
-    points = Points.of(a, h)
+    points = Points.from_rows(a, h)
     outer = np.einsum("nc,nd->ncd", a, h).reshape(9, -1)
-    assert points.squared(slice(0, 9), slice(0, 9)) * points.unit**2 == pytest.approx(
-        cdist(outer, outer, "sqeuclidean"), abs=1e-4
-    )
-    assert not points.squared(slice(0, 9), slice(0, 9)).diagonal().any()
+    squared = points.squared_distances(slice(0, 9), slice(0, 9))
+    assert squared * points.unit**2 == pytest.approx(cdist(outer, outer, "sqeuclidean"), abs=1e-4)
+    assert not squared.diagonal().any()
 
 
-def test_a_row_is_drawn_in_proportion_to_its_weight() -> None:
-    rng = np.random.default_rng(0)
-    counts = np.bincount([distances.drawn(np.array([0, 1.0, 0, 3.0, 0]), rng) for _ in range(4000)], minlength=5)
+def test_draw_row_follows_the_weights() -> None:
+    rng, weights = np.random.default_rng(0), np.array([0, 1.0, 0, 3.0, 0])
+    counts = np.bincount([distances.draw_row(weights, rng) for _ in range(4000)], minlength=5)
     assert counts[[0, 2, 4]].tolist() == [0, 0, 0]
     assert stats.chisquare(counts[[1, 3]], [1000, 3000]).pvalue > 0.01
 
@@ -150,99 +53,105 @@ def test_a_row_is_drawn_in_proportion_to_its_weight() -> None:
 SPREAD = np.array([[0, 0], [0, 1], [1, 0], [5, 5], [5, 6], [9, 0]], np.float32)
 
 
-def pairs(draw: object, times: int) -> np.ndarray:
-    """How often each ordered triple of rows was drawn."""
-    found = [tuple(draw(seed)) for seed in range(times)]  # type: ignore[operator]
-    triples = [(i, j, k) for i in range(6) for j in range(6) for k in range(6) if len({i, j, k}) == 3]
-    return np.array([found.count(triple) for triple in triples])
+def draw_three(seed: int) -> np.ndarray:
+    return k_means_plus_plus(Points.from_rows(SPREAD), np.ones(6), 3, np.random.default_rng(seed))
 
 
-def test_seeds_are_distributed_like_those_of_scikit_learn() -> None:
-    ours = pairs(lambda seed: distances.seeds(Points.of(SPREAD), np.ones(6), 3, np.random.default_rng(seed)), 1500)
-    theirs = pairs(
-        lambda seed: kmeans_plusplus(SPREAD.astype(np.float64), 3, random_state=seed, n_local_trials=1)[1], 1500
+def have_the_same_distribution(draw: Callable[[int], np.ndarray], other: Callable[[int], np.ndarray]) -> bool:
+    """Chi-squared test on how often each ordered triple of rows is drawn in 1500 trials."""
+    codes = np.array([[np.dot(each(seed), [36, 6, 1]) for seed in range(1500)] for each in (draw, other)])
+    counts = np.stack([np.bincount(row, minlength=216) for row in codes])
+    return bool(stats.chi2_contingency(counts[:, counts.sum(axis=0) >= 20]).pvalue > 0.01)
+
+
+def test_k_means_plus_plus_is_distributed_like_that_of_scikit_learn() -> None:
+    doubles = SPREAD.astype(np.float64)
+    assert have_the_same_distribution(
+        draw_three, lambda seed: kmeans_plusplus(doubles, 3, random_state=seed, n_local_trials=1)[1]
     )
-    seen = ours + theirs >= 20
-    assert stats.chi2_contingency(np.stack([ours[seen], theirs[seen]])).pvalue > 0.01
 
 
-def test_lagging_distances_do_not_change_the_distribution() -> None:
-    """Up to date after each pick, against never within these three."""
-    lazy = pairs(lambda seed: distances.seeds(Points.of(SPREAD), np.ones(6), 3, np.random.default_rng(seed)), 1500)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distances, "PENDING", 1)
-        eager = pairs(
-            lambda seed: distances.seeds(Points.of(SPREAD), np.ones(6), 3, np.random.default_rng(10_000 + seed)), 1500
-        )
-    seen = lazy + eager >= 20
-    assert stats.chi2_contingency(np.stack([lazy[seen], eager[seen]])).pvalue > 0.01
+def test_k_means_plus_plus_has_the_same_distribution_if_all_distances_are_updated_after_each_pick() -> None:
+    def draw_eagerly(seed: int) -> np.ndarray:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(distances, "MAX_PENDING", 1)
+            return draw_three(10_000 + seed)
+
+    assert have_the_same_distribution(draw_three, draw_eagerly)
 
 
-def test_seeds_avoid_the_centres_and_follow_the_weights() -> None:
-    points = Points.of(np.array([[0.0], [1.0], [2.0], [0.0]], np.float32))  # the last is a centre
-    first = [
-        int(distances.seeds(points, np.array([9.0, 4.0, 1.0]), 1, np.random.default_rng(seed), [3])[0])
-        for seed in range(2000)
-    ]
-    counts = np.bincount(first, minlength=3)
+def test_k_means_plus_plus_follows_weights_and_squared_distances_to_the_centers() -> None:
+    points = Points.from_rows(np.array([[0.0], [1.0], [2.0], [0.0]], np.float32))  # the last one is a center
+    weights = np.array([9.0, 4.0, 1.0])
+    draws = [k_means_plus_plus(points, weights, 1, np.random.default_rng(seed), [3])[0] for seed in range(2000)]
+    counts = np.bincount(draws, minlength=3)
     assert counts[0] == 0
     assert stats.chisquare(counts[1:], [1000, 1000]).pvalue > 0.01
 
 
-@given(st.integers(0, 99), st.integers(1, 30), kinds)
-def test_seeds_are_distinct_down_to_the_whole_pool(seed: int, rows: int, kind: str) -> None:
-    found = distances.seeds(Points.of(rows_of(seed, rows, 3, kind)), np.ones(rows), rows, np.random.default_rng(seed))
-    assert sorted(found) == list(range(rows))
+@given(st.integers(0, 99), st.integers(1, 30), row_kinds)
+def test_k_means_plus_plus_picks_distinct_rows_up_to_all_of_them(seed: int, rows: int, kind: str) -> None:
+    points = Points.from_rows(make_rows(seed, rows, 3, kind))
+    assert sorted(k_means_plus_plus(points, np.ones(rows), rows, np.random.default_rng(seed))) == list(range(rows))
 
 
-@given(st.integers(0, 99), kinds)
-def test_nearest_neighbours_are_those_of_all_pairs(seed: int, kind: str) -> None:
-    points = Points.of(rows_of(seed, 30, 4, kind))
-    rows = np.arange(3, 25)
-    apart = points.squared(rows, rows)
-    np.fill_diagonal(apart, np.inf)
+@given(st.integers(0, 99), row_kinds)
+def test_nearest_distances_are_the_smallest_of_all_pairs(seed: int, kind: str) -> None:
+    points, rows = Points.from_rows(make_rows(seed, 30, 4, kind)), np.arange(3, 25)
+    squared = points.squared_distances(rows, rows)
+    np.fill_diagonal(squared, np.inf)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distances, "CELLS", 100)
-        assert distances.nearest(points, rows, 5).tolist() == np.sort(apart, axis=1)[:, :5].tolist()
+        patch.setattr(distances, "MAX_CELLS", 100)
+        assert distances.nearest_distances(points, rows, 5).tolist() == np.sort(squared, axis=1)[:, :5].tolist()
 
 
 @settings(deadline=None)
-@given(st.integers(0, 99), st.integers(1, 25), st.integers(0, 5), st.floats(0.1, 4), kinds)
-def test_the_cover_is_that_of_the_neighbour_graph(
-    seed: int, candidates: int, labeled: int, radius: float, kind: str
+@given(
+    seed=st.integers(0, 99),
+    candidates=st.integers(1, 25),
+    labeled=st.integers(0, 5),
+    radius=st.floats(0.1, 4),
+    kind=row_kinds,
+    chunk_rows=st.integers(1, 30),
+)
+def test_greedy_cover_picks_like_one_with_an_explicit_neighbor_graph(
+    seed: int, candidates: int, labeled: int, radius: float, kind: str, chunk_rows: int
 ) -> None:
-    points = Points.of(rows_of(seed, candidates + labeled, 2, kind))
-    edges = points.squared(slice(0, len(points)), slice(0, candidates)) < (radius / points.unit) ** 2
-    covered, chosen = edges[candidates:].any(axis=0), []
-    while len(chosen) < candidates and (edges[:candidates] & ~covered).sum(axis=1).max() > 0:
-        chosen.append(int((edges[:candidates] & ~covered).sum(axis=1).argmax()))
-        covered |= edges[chosen[-1]]
+    points = Points.from_rows(make_rows(seed, candidates + labeled, 2, kind))
+    squared = points.squared_distances(slice(0, len(points)), slice(0, candidates))
+    is_neighbor = squared < (radius / points.unit) ** 2
+    covered, picks = is_neighbor[candidates:].any(axis=0), list[int]()
+    while len(picks) < candidates and (is_neighbor[:candidates] & ~covered).any():
+        picks.append(int((is_neighbor[:candidates] & ~covered).sum(axis=1).argmax()))
+        covered |= is_neighbor[picks[-1]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distances, "SQUARE", 1 << 20)
-        found = distances.cover(points, candidates, candidates, radius, np.random.default_rng(0))
-    assert found[: len(chosen)].tolist() == chosen
-    assert sorted(found) == list(range(candidates))
+        patch.setattr(distances, "CHUNK_ROWS", chunk_rows)
+        patch.setattr(distances, "TILE", 1 << 20)  # four rows at a time
+        cover = distances.greedy_cover(points, candidates, candidates, radius, np.random.default_rng(0))
+    assert cover[: len(picks)].tolist() == picks
+    assert sorted(cover) == list(range(candidates))
 
 
-@pytest.mark.parametrize("work", ["k_center", "seeds", "cover", "nearest", "strangers"])
-def test_no_matrix_of_all_pairs_is_ever_held(work: str) -> None:
-    points, rng = Points.of(rows_of(0, 8000, 4, "normal")), np.random.default_rng(0)
-    works = {
+@pytest.mark.parametrize("algorithm", ["k_center", "k_means_plus_plus", "cover", "nearest", "other_clusters"])
+def test_no_algorithm_holds_the_matrix_of_all_pairs(algorithm: str) -> None:
+    points, rng = Points.from_rows(make_rows(0, 8000, 4)), np.random.default_rng(0)
+    everything = np.arange(8000)
+    algorithms = {
         "k_center": lambda: k_center(points, 5000, 100),
-        "seeds": lambda: distances.seeds(points, np.ones(5000), 100, rng, range(5000, 8000)),
-        "cover": lambda: distances.cover(points, 5000, 100, 0.5, rng),
-        "nearest": lambda: distances.nearest(points, np.arange(8000), 20),
-        "strangers": lambda: distances.strangers(points, np.arange(8000), np.arange(8000) % 2),
+        "k_means_plus_plus": lambda: k_means_plus_plus(points, np.ones(5000), 100, rng, range(5000, 8000)),
+        "cover": lambda: distances.greedy_cover(points, 5000, 100, 0.5, rng),
+        "nearest": lambda: distances.nearest_distances(points, everything, 20),
+        "other_clusters": lambda: distances.distances_to_other_clusters(points, everything, everything % 2),
     }
     tracemalloc.start()
-    works[work]()
+    algorithms[algorithm]()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8000 * 8000 * 8 / 3
 
 
-def test_clusters_come_out_the_same_with_the_same_seed() -> None:
-    rows = rows_of(0, 500, 8, "normal")
-    first, second, other = (distances.clusters(rows, 60, np.random.default_rng(seed)) for seed in (1, 1, 2))
+def test_k_means_repeats_with_the_same_seed() -> None:
+    rows = make_rows(0, 500, 8)
+    first, second, other = (k_means(rows, 60, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(first, second)
     assert not np.array_equal(first, other)

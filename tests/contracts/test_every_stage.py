@@ -6,7 +6,7 @@ from codline.core.errors import DataError, UserError
 from codline.learning import model_file
 from codline.models.small_cnn import SmallCnn
 from stages.runner import STAGES, In, hints
-from tests.workspace import Workspace, function
+from tests.workspace import Workspace, stage_function
 
 MADE = [stage for stage in STAGES if stage != "report"]  # the report has tests of its own
 each_stage = pytest.mark.parametrize("stage", MADE)
@@ -18,7 +18,7 @@ def cycle_of(stage: str) -> str | None:
 
 
 def inputs(stage: str) -> list[str]:
-    return [name for name, hint in hints(function(stage)).items() if hint is In]
+    return [name for name, hint in hints(stage_function(stage)).items() if hint is In]
 
 
 @each_stage
@@ -88,7 +88,7 @@ def test_a_model_for_other_images_is_refused(workspace: Workspace, stage: str, a
     path = workspace.path(stage, argument, "c2")
     spec = SmallCnn(width=4)
     model_file.save_network(
-        path, spec.initial(3, (3, 32, 32), 0), model_file.Card(spec.model_dump(), 3, (3, 32, 32), "c1", 1)
+        path, spec.initial_network(3, (3, 32, 32), 0), model_file.ModelCard(spec.model_dump(), 3, (3, 32, 32), "c1", 1)
     )
     with pytest.raises(
         DataError,

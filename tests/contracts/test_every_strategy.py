@@ -1,4 +1,4 @@
-"""What every strategy that scores promises: one finite score per image, whatever the stretches, the order of the classes or the neighbours."""
+"""Contract of strategies that score: one finite score per image, whatever the chunks or the order of the classes."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,136 +10,137 @@ import pytest
 from hypothesis import given, strategies as st
 
 from codline.cli.plugins import members
-from codline.core.params import tag
-from codline.strategies.base import Chooser, Outputs, Pool, Strategy
-from tests.families import as_parameter, variants
+from codline.core.params_errors import plugin_name
+from codline.data.output_store import softmax
+from codline.scoring.scorers import outputs_from_logits
+from codline.strategies.base import BatchStrategy, Outputs, PoolChunk, Strategy
+from tests.families import as_pytest_param, variants
 
+REFERENCES = ("previous", "average", "independent", 100, 200, 300)
 each_strategy = pytest.mark.parametrize(
-    "strategy", [as_parameter(one) for one in variants("strategies") if not isinstance(one, Chooser)]
+    "strategy", [as_pytest_param(one) for one in variants("strategies") if not isinstance(one, BatchStrategy)]
 )
 
 
-def pool_of(seed: int, images: int, classes: int, first_cycle: bool) -> Pool:
-    """Probabilities from even to one-hot, as of models between untrained and sure of themselves."""
+def make_chunk(seed: int, images: int, classes: int, first_cycle: bool) -> PoolChunk:
+    """Probabilities range from uniform, as of an untrained model, to one-hot."""
     rng = np.random.default_rng(seed)
-    now, *before = (rng.normal(size=(images, classes)) * rng.choice([0, 1, 10, 1000], (images, 1)) for _ in range(7))
-    others = dict(zip(("previous", "average", "independent", 100, 200, 300), before, strict=True))
-    said_of = {name: said(logits) for name, logits in others.items()}
-    foretold, truth = rng.normal(size=images).astype(np.float32), rng.integers(0, classes, images).astype(np.int32)
-    return Pool(np.arange(images) * 3 + 1, said(now), said_of, first_cycle, predicted=foretold, truth=truth)
+    shape, scales = (images, classes), [0, 1, 10, 1000]
+    logits = [rng.normal(size=shape) * rng.choice(scales, (images, 1)) for _ in range(1 + len(REFERENCES))]
+    outputs, *references = (outputs_from_logits(each) for each in logits)
+    return PoolChunk(
+        np.arange(images) * 3 + 1,
+        outputs,
+        dict(zip(REFERENCES, references, strict=True)),
+        first_cycle=first_cycle,
+        predicted_losses=rng.normal(size=images).astype(np.float32),
+        true_labels=rng.integers(0, classes, images).astype(np.int32),
+    )
 
 
-def said(logits: np.ndarray) -> Outputs:
-    return Outputs(logits, softmax(logits))
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    exponents = np.exp(logits - logits.max(1, keepdims=True))
-    probs: np.ndarray = exponents / exponents.sum(1, keepdims=True)
-    return probs
-
-
-def changed(pool: Pool, change: Callable[[np.ndarray], np.ndarray]) -> Pool:
-    def of(outputs: Outputs) -> Outputs:
+def change_outputs(chunk: PoolChunk, change: Callable[[np.ndarray], np.ndarray]) -> PoolChunk:
+    def changed(outputs: Outputs) -> Outputs:
         return Outputs(change(outputs.logits_NC), change(outputs.probs_NC))
 
-    return replace(pool, outputs=of(pool.outputs), others={name: of(outputs) for name, outputs in pool.others.items()})
+    references = {name: changed(outputs) for name, outputs in chunk.references.items()}
+    return replace(chunk, outputs=changed(chunk.outputs), references=references)
 
 
-def scores(strategy: Strategy, pool: Pool, seed: int = 0) -> np.ndarray:
-    return strategy.scores(sampled(strategy, pool), np.random.default_rng(seed))
+def select_rows(chunk: PoolChunk, rows: slice) -> PoolChunk:
+    assert chunk.predicted_losses is not None
+    assert chunk.true_labels is not None
+    return replace(
+        change_outputs(chunk, lambda array: array[rows]),
+        ids=chunk.ids[rows],
+        predicted_losses=chunk.predicted_losses[rows],
+        true_labels=chunk.true_labels[rows],
+    )
 
 
-def sampled(strategy: Strategy, pool: Pool) -> Pool:
-    """With the passes that the strategy asks for, from sober to overheated: what a pass says of an image follows from the image alone."""
-    passes, _ = strategy.stochastic()
-    return replace(pool, samples=(softmax(pool.outputs.logits_NC * heat) for heat in np.linspace(0.2, 1.8, passes)))
+def with_dropout_passes(strategy: Strategy, chunk: PoolChunk) -> PoolChunk:
+    """Passes with temperatures from low to high, so that a pass depends on each image alone."""
+    passes, _ = strategy.dropout_passes()
+    scales = np.linspace(0.2, 1.8, passes)
+    return replace(chunk, dropout_probs=(softmax(chunk.outputs.logits_NC * scale) for scale in scales))
 
 
-pools = st.builds(pool_of, st.integers(0, 999), st.integers(1, 40), st.integers(2, 12), st.booleans())
+def scores(strategy: Strategy, chunk: PoolChunk) -> np.ndarray:
+    return strategy.scores(with_dropout_passes(strategy, chunk), np.random.default_rng(0))
+
+
+chunks = st.builds(make_chunk, st.integers(0, 999), st.integers(1, 40), st.integers(2, 12), st.booleans())
 
 
 @pytest.mark.parametrize("kind", members("strategies"))
-def test_a_strategy_is_named_like_its_file(kind: type[Strategy]) -> None:
+def test_name_is_that_of_the_module(kind: type[Strategy]) -> None:
     assert kind.model_fields["name"].default == kind.__module__.rpartition(".")[2]
 
 
 @each_strategy
-@given(pool=pools)
-def test_every_image_gets_one_finite_score(strategy: Strategy, pool: Pool) -> None:
-    found = scores(strategy, pool)
-    assert found.shape == pool.ids.shape
+@given(chunk=chunks)
+def test_scores_are_one_finite_number_per_image(strategy: Strategy, chunk: PoolChunk) -> None:
+    found = scores(strategy, chunk)
+    assert found.shape == chunk.ids.shape
     assert found.dtype == np.float64
     assert np.isfinite(found).all()
 
 
 @each_strategy
 @pytest.mark.parametrize("first_cycle", [True, False])
-def test_what_a_strategy_needs_is_all_that_it_looks_at(strategy: Strategy, first_cycle: bool) -> None:
-    whole = pool_of(1, 9, 4, first_cycle)
-    needs = strategy.needs(first_cycle)
-    bare = replace(whole, others={name: outputs for name, outputs in whole.others.items() if name in needs})
-    assert np.array_equal(scores(strategy, bare), scores(strategy, whole))
-    for name in needs:
-        other = replace(bare, others={**bare.others, name: said(whole.others[name].logits_NC[::-1])})
-        assert not np.array_equal(scores(strategy, other), scores(strategy, bare))
+def test_scores_use_the_declared_reference_models_and_no_others(strategy: Strategy, first_cycle: bool) -> None:
+    chunk, names = make_chunk(1, 9, 4, first_cycle), strategy.reference_models(first_cycle)
+    declared = replace(chunk, references={name: chunk.references[name] for name in names})
+    expected = scores(strategy, chunk)
+    assert np.array_equal(scores(strategy, declared), expected)
+    for name in names:
+        reversed_outputs = outputs_from_logits(chunk.references[name].logits_NC[::-1])
+        other = replace(chunk, references={**declared.references, name: reversed_outputs})
+        assert not np.array_equal(scores(strategy, other), expected)
 
 
-def test_the_true_loss_alone_is_told_the_answers() -> None:
-    assert [tag(kind) for kind in members("strategies") if kind.truth] == ["true_loss"]
-
-
-@each_strategy
-def test_only_who_says_so_looks_at_the_answers(strategy: Strategy) -> None:
-    pool = pool_of(1, 9, 4, first_cycle=False)
-    assert pool.truth is not None
-    lied_to = replace(pool, truth=(pool.truth + 1) % 4)
-    assert np.array_equal(scores(strategy, lied_to), scores(strategy, pool)) != strategy.truth
+def test_true_loss_is_the_only_strategy_that_declares_true_labels() -> None:
+    assert [plugin_name(kind) for kind in members("strategies") if kind.uses_true_labels] == ["true_loss"]
 
 
 @each_strategy
-@given(pool=pools)
-def test_the_same_seed_gives_the_same_scores(strategy: Strategy, pool: Pool) -> None:
-    assert np.array_equal(scores(strategy, pool), scores(strategy, pool))
+def test_scores_depend_on_true_labels_only_where_declared(strategy: Strategy) -> None:
+    chunk = make_chunk(1, 9, 4, first_cycle=False)
+    assert chunk.true_labels is not None
+    mislabeled = replace(chunk, true_labels=(chunk.true_labels + 1) % 4)
+    assert np.array_equal(scores(strategy, mislabeled), scores(strategy, chunk)) != strategy.uses_true_labels
 
 
 @each_strategy
-@given(pool=pools, cuts=st.lists(st.integers(0, 40), max_size=4))
-def test_scores_do_not_depend_on_the_stretches(strategy: Strategy, pool: Pool, cuts: list[int]) -> None:
-    rng = np.random.default_rng(0)
-    edges = [0, *sorted(min(cut, len(pool.ids)) for cut in cuts), len(pool.ids)]
-    stretches = [slice(start, stop) for start, stop in pairwise(edges)]
-    assert pool.predicted is not None
-    assert pool.truth is not None
-    cut = [
-        replace(pool, ids=pool.ids[rows], predicted=pool.predicted[rows], truth=pool.truth[rows]) for rows in stretches
-    ]
-    pieces = [changed(piece, lambda array, rows=rows: array[rows]) for piece, rows in zip(cut, stretches, strict=True)]
-    assert np.array_equal(
-        np.concatenate([strategy.scores(sampled(strategy, piece), rng) for piece in pieces]), scores(strategy, pool)
-    )
+@given(chunk=chunks)
+def test_scores_repeat_with_the_same_seed(strategy: Strategy, chunk: PoolChunk) -> None:
+    assert np.array_equal(scores(strategy, chunk), scores(strategy, chunk))
 
 
 @each_strategy
-@given(pool=pools, order=st.randoms(use_true_random=False))
-def test_scores_do_not_depend_on_the_order_of_the_classes(strategy: Strategy, pool: Pool, order: Random) -> None:
-    shuffled = list(range(pool.probs_NC.shape[1]))
-    order.shuffle(shuffled)
-    renamed = replace(changed(pool, lambda probs: probs[:, shuffled]), truth=np.argsort(shuffled)[pool.truth])
-    assert scores(strategy, renamed) == pytest.approx(scores(strategy, pool), abs=1e-12)
+@given(chunk=chunks, cuts=st.lists(st.integers(0, 40), max_size=4))
+def test_scores_do_not_depend_on_how_the_pool_is_chunked(strategy: Strategy, chunk: PoolChunk, cuts: list[int]) -> None:
+    rng, count = np.random.default_rng(0), len(chunk.ids)
+    edges = [0, *sorted(min(cut, count) for cut in cuts), count]
+    parts = [select_rows(chunk, slice(start, stop)) for start, stop in pairwise(edges)]
+    by_parts = [strategy.scores(with_dropout_passes(strategy, part), rng) for part in parts]
+    assert np.array_equal(np.concatenate(by_parts), scores(strategy, chunk))
 
 
 @each_strategy
-@given(pool=pools)
-def test_the_pool_is_left_as_it_was(strategy: Strategy, pool: Pool) -> None:
-    arrays = [
-        pool.ids,
-        *(
-            array
-            for outputs in (pool.outputs, *pool.others.values())
-            for array in (outputs.logits_NC, outputs.probs_NC)
-        ),
-    ]
-    before = [array.copy() for array in arrays]
-    scores(strategy, pool)
-    assert all(np.array_equal(array, copy) for array, copy in zip(arrays, before, strict=True))
+@given(chunk=chunks, order=st.randoms(use_true_random=False))
+def test_scores_do_not_depend_on_the_order_of_the_classes(strategy: Strategy, chunk: PoolChunk, order: Random) -> None:
+    classes = list(range(chunk.probs_NC.shape[1]))
+    order.shuffle(classes)
+    permuted = change_outputs(chunk, lambda array: array[:, classes])
+    permuted = replace(permuted, true_labels=np.argsort(classes)[chunk.true_labels])
+    assert scores(strategy, permuted) == pytest.approx(scores(strategy, chunk), abs=1e-12)
+
+
+@each_strategy
+@given(chunk=chunks)
+def test_the_chunk_is_not_modified(strategy: Strategy, chunk: PoolChunk) -> None:
+    outputs = [chunk.outputs, *chunk.references.values()]
+    arrays = [chunk.ids, *(array for each in outputs for array in (each.logits_NC, each.probs_NC))]
+    copies = [array.copy() for array in arrays]
+    scores(strategy, chunk)
+    assert all(np.array_equal(array, copy) for array, copy in zip(arrays, copies, strict=True))

@@ -1,4 +1,4 @@
-"""A stage that cannot go on leaves with one sentence, an exit code for scripts, and a note for the flow."""
+"""A stage that fails prints one sentence, writes it to an error note, and exits with the code of its error."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,8 @@ from codline.models.small_cnn import SmallCnn
 from tests.workspace import Workspace
 
 
-def refusal(workspace: Workspace, stage: str, code: int) -> str:
-    """The one line that a stage writes when it refuses; the note must say the same."""
+def run_failing(workspace: Workspace, stage: str, code: int) -> str:
+    """Run a stage that must fail with this exit code; return its error sentence, which the note must repeat."""
     done = workspace.command(stage, "c2")
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
@@ -22,51 +22,49 @@ def refusal(workspace: Workspace, stage: str, code: int) -> str:
     return sentence
 
 
-def test_an_unknown_key_exits_with_2(workspace: Workspace) -> None:
+def test_exit_code_of_an_unknown_key_is_2(workspace: Workspace) -> None:
     workspace.change(**{"select.bugdet": 5})
-    assert refusal(workspace, "select", 2) == "params.yaml: select.bugdet: unknown key; did you mean budget?"
+    assert run_failing(workspace, "select", 2) == "params.yaml: select.bugdet: unknown key; did you mean budget?"
 
 
-def test_a_wrong_type_exits_with_2(workspace: Workspace) -> None:
+def test_exit_code_of_a_wrong_type_is_2(workspace: Workspace) -> None:
     workspace.change(**{"select.budget": "many"})
-    assert refusal(workspace, "select", 2).startswith(
+    assert run_failing(workspace, "select", 2).startswith(
         "params.yaml: select.budget: found 'many', expected a share of the pool"
     )
 
 
-def test_a_budget_larger_than_the_pool_exits_with_2(workspace: Workspace) -> None:
+def test_exit_code_of_a_budget_larger_than_the_pool_is_2(workspace: Workspace) -> None:
     workspace.change(**{"select.budget": 99999})
-    assert refusal(workspace, "select", 2).startswith("params.yaml: select.budget: found 99999 images, but only ")
+    assert run_failing(workspace, "select", 2).startswith("params.yaml: select.budget: found 99999 images, but only ")
 
 
-def test_a_missing_file_exits_with_3(workspace: Workspace) -> None:
+def test_exit_code_of_a_missing_file_is_3(workspace: Workspace) -> None:
     workspace.path("merge", "annotations", "c2").unlink()
-    assert (
-        refusal(workspace, "merge", 3)
-        == "cycles/c2/annotations.parquet: not found; it is made by an earlier stage: run dvc repro"
-    )
+    sentence = "cycles/c2/annotations.parquet: not found; it is made by an earlier stage: run dvc repro"
+    assert run_failing(workspace, "merge", 3) == sentence
 
 
 @pytest.mark.slow
-def test_a_corrupt_arrow_file_exits_with_3(workspace: Workspace) -> None:
+def test_exit_code_of_a_corrupt_file_is_3(workspace: Workspace) -> None:
     path = workspace.path("diagnose", "outputs", "c2")
     path.write_bytes(path.read_bytes()[:-200] + b"\xff" * 200)
-    assert refusal(workspace, "diagnose", 3).startswith("cycles/c2/outputs.parquet: corrupt or truncated (")
+    assert run_failing(workspace, "diagnose", 3).startswith("cycles/c2/outputs.parquet: corrupt or truncated (")
 
 
 @pytest.mark.slow
-def test_a_model_of_the_wrong_shape_exits_with_3(workspace: Workspace) -> None:
+def test_exit_code_of_a_model_for_other_images_is_3(workspace: Workspace) -> None:
     spec = SmallCnn(width=4)
-    path = workspace.path("train", "previous", "c2")
+    path = workspace.path("train", "previous_model", "c2")
     model_file.save_network(
-        path, spec.initial(3, (1, 8, 8), 0), model_file.Card(spec.model_dump(), 3, (1, 8, 8), "c1", 1)
+        path, spec.initial_network(3, (1, 8, 8), 0), model_file.ModelCard(spec.model_dump(), 3, (1, 8, 8), "c1", 1)
     )
-    assert refusal(workspace, "train", 3).startswith("cycles/c1/model.safetensors: a model for 3 classes")
+    assert run_failing(workspace, "train", 3).startswith("cycles/c1/model.safetensors: a model for 3 classes")
 
 
-def test_a_run_that_works_takes_the_old_error_away_and_leaves_its_time(workspace: Workspace) -> None:
+def test_a_successful_stage_deletes_the_error_note_and_writes_its_seconds(workspace: Workspace) -> None:
     workspace.change(**{"select.bugdet": 5})
-    refusal(workspace, "select", 2)
+    run_failing(workspace, "select", 2)
     workspace.change(select={"budget": 5})
     done = workspace.command("select", "c2")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -74,19 +72,19 @@ def test_a_run_that_works_takes_the_old_error_away_and_leaves_its_time(workspace
     assert json.loads(Path(".codline/seconds/select@c2.json").read_text())["seconds"] > 0
 
 
-def test_every_error_has_an_exit_code_of_its_own() -> None:
+def test_errors_have_distinct_exit_codes() -> None:
     assert sorted(errors.BY_EXIT_CODE) == [2, 3, 4, 5, 6, 7, 130]
     assert all(kind.exit_code == code for code, kind in errors.BY_EXIT_CODE.items())
 
 
 @pytest.mark.slow
-def test_every_stage_as_a_command_writes_what_it_writes_in_this_process(workspace: Workspace) -> None:
-    for name in workspace.pipeline.names():
+def test_stages_write_the_same_bytes_as_commands_and_as_functions(workspace: Workspace) -> None:
+    for name in workspace.pipeline.stage_names():
         stage, _, cycle = name.partition("@")
         if stage != "report" and cycle in ("", "c2"):
-            outs = workspace.outputs(stage, cycle or None)
-            expected = [path.read_bytes() for path in outs]
-            for path in outs:
+            outputs = workspace.outputs(stage, cycle or None)
+            expected = [path.read_bytes() for path in outputs]
+            for path in outputs:
                 path.unlink()
             assert workspace.command(stage, cycle or None).returncode == 0
-            assert [path.read_bytes() for path in outs] == expected
+            assert [path.read_bytes() for path in outputs] == expected

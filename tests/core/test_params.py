@@ -1,4 +1,4 @@
-"""A wrong parameter is refused with one sentence: which key, what was found, what was expected."""
+"""params.yaml: a wrong parameter raises UserError with the key, what was found and what was expected."""
 
 import re
 from pathlib import Path
@@ -8,18 +8,19 @@ import pytest
 from hypothesis import given, strategies as st
 
 from codline.cli.plugins import members
-from codline.core import params
+from codline.core import params, params_errors
 from codline.core.errors import UserError
 from codline.pickers.softmax import Softmax
 from codline.pickers.top import Top
-from codline.strategies.base import Chooser
+from codline.strategies.base import BatchStrategy
 from codline.strategies.entropy import Entropy
-from stages.__main__ import check, whole
-from tests.workspace import REPOSITORY, Workspace, created
+from stages.check_params import check, check_picker
+from tests.workspace import REPOSITORY, Workspace, create_workspace
 
-COUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
-START = "a share of the pool (more than 0, less than 1), a number of images (1, 2, ...) or all"
-STRATEGIES = ", ".join(sorted(params.tag(kind) for kind in members("strategies")))
+AMOUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
+AMOUNT_OR_ALL = "a share of the pool (more than 0, less than 1), a number of images (1, 2, ...) or all"
+FIRST_CYCLE = "'largest', 'smallest', 'independent', 'snapshot' or 'random'"
+STRATEGIES = ", ".join(sorted(params_errors.plugin_name(kind) for kind in members("strategies")))
 SENTENCES = [
     ("trian", {}, "trian: unknown section; did you mean train?"),
     ("seed", -1, "seed: found -1, expected a whole number that is not negative"),
@@ -58,9 +59,9 @@ SENTENCES = [
     (
         "score.strategy",
         {"name": "true_loss"},
-        "score.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none",
+        "score.truth: found 'pool', expected oracle: true_loss needs the true labels, and the pool has none",
     ),
-    ("score.truth", "oracle", "score.truth: found 'oracle', expected pool: cod must not see the answers"),
+    ("score.truth", "oracle", "score.truth: found 'oracle', expected pool: cod must not see the true labels"),
     ("score.truth", "data/oracle.parquet", "score.truth: found 'data/oracle.parquet', expected 'pool' or 'oracle'"),
     ("score.strategy.name", "entropi", "score.strategy.name: unknown strategy 'entropi'; did you mean entropy?"),
     (
@@ -71,7 +72,7 @@ SENTENCES = [
     (
         "score.strategy.first_cycle",
         "small",
-        "score.strategy.first_cycle: found 'small', expected 'largest', 'smallest', 'independent', 'snapshot' or 'random'",
+        f"score.strategy.first_cycle: found 'small', expected {FIRST_CYCLE}",
     ),
     ("prepare.dataset.tset", 0.5, "prepare.dataset.tset: unknown key; did you mean test?"),
     (
@@ -80,18 +81,18 @@ SENTENCES = [
         "prepare.model.name: unknown model 'resnet'; did you mean resnet18 or resnet18_224 or small_unet?",
     ),
     ("annotate.annotator.noise", 2, "annotate.annotator.noise: found 2, expected at most 1"),
-    ("select.budget", 0, f"select.budget: found 0, expected {COUNT}"),
-    ("select.budget", 1.5, f"select.budget: found 1.5, expected {COUNT}"),
-    ("select.budget", "5%", f"select.budget: found '5%', expected {COUNT}"),
-    ("prepare.start", True, f"prepare.start: found true, expected {START}"),
-    ("prepare.start", "everything", f"prepare.start: found 'everything', expected {START}"),
-    ("prepare.start", 1.0, f"prepare.start: found 1.0, expected {START}"),
+    ("select.budget", 0, f"select.budget: found 0, expected {AMOUNT}"),
+    ("select.budget", 1.5, f"select.budget: found 1.5, expected {AMOUNT}"),
+    ("select.budget", "5%", f"select.budget: found '5%', expected {AMOUNT}"),
+    ("prepare.start", True, f"prepare.start: found true, expected {AMOUNT_OR_ALL}"),
+    ("prepare.start", "everything", f"prepare.start: found 'everything', expected {AMOUNT_OR_ALL}"),
+    ("prepare.start", 1.0, f"prepare.start: found 1.0, expected {AMOUNT_OR_ALL}"),
     (
         "prepare.start",
         "all",
-        "prepare.start: found 'all', which leaves nothing to ask for; expected one cycle, which asks for nothing",
+        "prepare.start: found 'all', which leaves nothing to query; expected a single cycle, which has no query",
     ),
-    ("select.budget", "all", f"select.budget: found 'all', expected {COUNT}"),
+    ("select.budget", "all", f"select.budget: found 'all', expected {AMOUNT}"),
     ("merge.order", 1, "merge.order: unknown key; expected no keys here"),
     ("merge", 3, "merge: found 3, expected keys beneath it"),
     ("cycles", {}, "cycles: found none, expected at least c1: {prev: init}"),
@@ -104,64 +105,63 @@ SENTENCES = [
 ]
 
 
-def refusal(folder: Path, where: str, value: Any) -> UserError:
-    """What is said of a params.yaml that is right but for one value."""
-    return refusal_of(created(folder), where, value)
-
-
-def refusal_of(workspace: Workspace, where: str, value: Any) -> UserError:
-    workspace.change(**{where: value})
+def error_after_change(workspace: Workspace, key: str, value: Any) -> UserError:
+    """The error of a params.yaml that is valid except for one value."""
+    workspace.change(**{key: value})
     with pytest.raises(UserError) as refused:
         check(workspace.root / "params.yaml")
     return refused.value
 
 
-def test_the_parameters_of_the_repository_are_right() -> None:
+def test_check_accepts_the_parameters_of_the_repository() -> None:
     check(REPOSITORY / "params.yaml")
 
 
-@pytest.mark.parametrize(
-    ("where", "value", "sentence"), SENTENCES, ids=[f"{where}={value}" for where, value, _ in SENTENCES]
-)
-def test_what_is_wrong_is_said_in_one_sentence(tmp_path: Path, where: str, value: Any, sentence: str) -> None:
-    refused = refusal(tmp_path, where, value)
-    assert str(refused) == f"params.yaml: {sentence}"
-    assert refused.exit_code == 2
+@pytest.mark.parametrize(("key", "value", "sentence"), SENTENCES, ids=[f"{key}={value}" for key, value, _ in SENTENCES])
+def test_check_reports_a_wrong_value_in_one_sentence(tmp_path: Path, key: str, value: Any, sentence: str) -> None:
+    error = error_after_change(create_workspace(tmp_path), key, value)
+    assert str(error) == f"params.yaml: {sentence}"
+    assert error.exit_code == 2
 
 
 @pytest.mark.parametrize(
-    ("where", "key"),
+    ("section", "key"),
     [("train", "epochs"), ("score", "strategy"), ("score", "truth"), ("select", "budget"), ("evaluate", "batch_size")],
 )
-def test_a_key_that_is_not_there_is_named(tmp_path: Path, where: str, key: str) -> None:
-    kept = {name: value for name, value in params.load(REPOSITORY / "params.yaml")[where].items() if name != key}
-    assert str(refusal(tmp_path, where, kept)) == f"params.yaml: {where}.{key}: missing"
+def test_check_names_a_missing_key(tmp_path: Path, section: str, key: str) -> None:
+    values = params.read_yaml(REPOSITORY / "params.yaml")[section]
+    del values[key]
+    error = error_after_change(create_workspace(tmp_path), section, values)
+    assert str(error) == f"params.yaml: {section}.{key}: missing"
 
 
-def test_a_long_value_is_shortened(tmp_path: Path) -> None:
-    assert len(str(refusal(tmp_path, "train.epochs", "very " * 100))) < 150
+def test_check_shortens_a_long_value(tmp_path: Path) -> None:
+    assert len(str(error_after_change(create_workspace(tmp_path), "train.epochs", "very " * 100))) < 150
 
 
-def test_an_empty_section_is_a_section_without_keys(tmp_path: Path) -> None:
-    created(tmp_path).change(merge=None, compute=None)
+def test_parse_section_accepts_an_empty_section(tmp_path: Path) -> None:
+    create_workspace(tmp_path).change(merge=None, compute=None)
     check(tmp_path / "params.yaml")
-    assert params.section(params.load(tmp_path / "params.yaml"), "compute", params.Compute) == params.Compute()
+    assert (
+        params.parse_section(params.read_yaml(tmp_path / "params.yaml"), "compute", params.Compute) == params.Compute()
+    )
 
 
-def test_shares_that_add_up_to_more_than_the_pool_are_refused(tmp_path: Path) -> None:
-    told = "select.budget: 2 queries of 50% after a start of 10% ask for more than the whole pool"
-    assert str(refusal(tmp_path, "select.budget", 0.5)) == f"params.yaml: {told}"
+def test_check_refuses_shares_that_exceed_the_pool(tmp_path: Path) -> None:
+    problem = "2 queries of 50% after a start of 10% ask for more than the whole pool"
+    error = error_after_change(create_workspace(tmp_path), "select.budget", 0.5)
+    assert str(error) == f"params.yaml: select.budget: {problem}"
 
 
-def test_one_cycle_may_start_with_everything_labeled_and_people_may_label_the_rest(tmp_path: Path) -> None:
-    workspace = created(tmp_path)
-    workspace.change(**{"prepare.start": "all"} | params.chain(1))
+def test_check_allows_a_start_of_all_with_one_cycle_or_with_people(tmp_path: Path) -> None:
+    workspace = create_workspace(tmp_path)
+    workspace.change(**{"prepare.start": "all"} | params.cycle_chain(1))
     check(tmp_path / "params.yaml")
-    workspace.change(**{"annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.chain(3))
+    workspace.change(**{"annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.cycle_chain(3))
     check(tmp_path / "params.yaml")
 
 
-def test_sections_cannot_be_changed() -> None:
+def test_sections_are_immutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
         params.Compute().threads = 2
 
@@ -175,46 +175,35 @@ def test_sections_cannot_be_changed() -> None:
         ("", "found nothing, expected sections"),
     ],
 )
-def test_a_file_that_is_not_parameters_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+def test_read_yaml_refuses_a_file_without_sections(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as refused:
-        params.load(path)
+        params.read_yaml(path)
     assert str(refused.value).startswith(f"{path}: {sentence}")
     assert "\n" not in str(refused.value)
 
 
-def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+def test_read_yaml_refuses_bytes_that_are_not_text(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="not valid YAML"):
-        params.load(path)
+        params.read_yaml(path)
 
 
-def test_no_file_at_all_is_said_as_such(tmp_path: Path) -> None:
+def test_read_yaml_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not found; run this from the root of a codline project"):
-        params.load(tmp_path / "params.yaml")
+        params.read_yaml(tmp_path / "params.yaml")
 
 
 @given(st.integers(1, 50))
-def test_a_chain_of_any_length_is_one_that_cycles_accepts(count: int) -> None:
-    assert list(params.cycles(params.chain(count))) == [f"c{i}" for i in range(1, count + 1)]
+def test_cycle_chain_of_any_length_is_valid(count: int) -> None:
+    assert list(params.parse_cycles(params.cycle_chain(count))) == [f"c{i}" for i in range(1, count + 1)]
 
 
-def test_a_campaign_has_at_least_one_cycle() -> None:
+def test_cycle_chain_has_at_least_one_cycle() -> None:
     with pytest.raises(UserError, match="expected at least 1"):
-        params.chain(0)
-
-
-@given(st.floats(0, 1, exclude_min=True, exclude_max=True), st.integers(1, 10**6))
-def test_a_share_of_a_pool_is_at_least_one_image_and_at_most_all(share: float, total: int) -> None:
-    assert 1 <= params.amount(share, total) <= total
-    assert abs(params.amount(share, total) - share * total) <= 1
-
-
-@given(st.integers(1, 10**6), st.integers(1, 10**6))
-def test_a_number_of_images_is_that_number(count: int, total: int) -> None:
-    assert params.amount(count, total) == count
+        params.cycle_chain(0)
 
 
 @pytest.mark.parametrize(
@@ -242,10 +231,10 @@ def test_a_number_of_images_is_that_number(count: int, total: int) -> None:
         ),
     ],
 )
-def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_runs(
+def test_check_refuses_a_strategy_whose_reference_model_is_not_stored(
     tmp_path: Path, changes: dict[str, Any], sentence: str
 ) -> None:
-    workspace = created(tmp_path)
+    workspace = create_workspace(tmp_path)
     check(tmp_path / "params.yaml")
     workspace.change(**changes)
     with pytest.raises(UserError, match=re.escape(sentence)):
@@ -273,32 +262,34 @@ def test_a_strategy_whose_other_model_is_not_kept_is_refused_before_anything_run
         ),
     ],
 )
-def test_a_model_or_strategy_that_does_not_fit_is_refused_before_anything_runs(
+def test_check_refuses_a_model_or_strategy_for_another_task(
     tmp_path: Path, changes: dict[str, Any], sentence: str
 ) -> None:
-    workspace = created(tmp_path)
+    workspace = create_workspace(tmp_path)
     workspace.change(**changes)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as refused:
         check(workspace.root / "params.yaml")
-    assert str(caught.value) == f"params.yaml: {sentence}"
+    assert str(refused.value) == f"params.yaml: {sentence}"
 
 
-def test_the_true_loss_is_refused_where_people_answer(tmp_path: Path) -> None:
-    workspace = created(tmp_path)
+def test_check_refuses_true_loss_with_people_as_annotators(tmp_path: Path) -> None:
+    workspace = create_workspace(tmp_path)
     workspace.change(**{"score.strategy": {"name": "true_loss"}, "score.truth": "oracle"})
     check(tmp_path / "params.yaml")
-    refused = refusal_of(workspace, "annotate.annotator", {"name": "people", "answers": "answers.csv"})
-    told = "found 'true_loss', which is told the answers, but people do not know them; expected annotate.annotator {name: simulated}"
-    assert str(refused) == f"params.yaml: score.strategy.name: {told}"
+    error = error_after_change(workspace, "annotate.annotator", {"name": "people", "answers": "answers.csv"})
+    found = "found 'true_loss', which uses the true labels, but the annotator people has none"
+    expected = "expected annotate.annotator {name: simulated}"
+    assert str(error) == f"params.yaml: score.strategy.name: {found}; {expected}"
 
 
-def test_a_query_that_is_chosen_whole_is_not_drawn_from_again() -> None:
-    class Jointly(Chooser):
-        name: str = "jointly"
+def test_check_picker_refuses_all_but_top_for_strategies_that_select_whole_queries() -> None:
+    class JointSelection(BatchStrategy):
+        name: str = "joint_selection"
 
-    whole(Jointly(), Top())
-    whole(Entropy(), Softmax())
+    check_picker(JointSelection(), Top())
+    check_picker(Entropy(), Softmax())
     with pytest.raises(
-        UserError, match=r"select\.pick\.name: found 'softmax', but jointly chooses whole queries; expected top$"
+        UserError,
+        match=r"select\.pick\.name: found 'softmax', but joint_selection selects whole queries; expected top$",
     ):
-        whole(Jointly(), Softmax())
+        check_picker(JointSelection(), Softmax())

@@ -1,4 +1,4 @@
-"""Tables are checked where they are written and where they are read; broken files are said to be broken."""
+"""Tables: checked when they are written and read; broken files raise DataError."""
 
 import io
 import struct
@@ -29,58 +29,54 @@ def labeled(count: int = 50) -> pa.Table:
 
 
 def write_images(path: Path) -> None:
-    image_store.write(path, np.arange(20), np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4), np.uint8))
+    image_store.write_images(path, np.arange(20), np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4), np.uint8))
 
 
-def write_files(path: Path) -> None:
+def write_encoded_images(path: Path) -> None:
     image = Image.fromarray(np.random.default_rng(0).integers(0, 2, (130, 130), np.uint8) * 255).convert("1")
     image.save(data := io.BytesIO(), "png")
-    image_store.write(path, np.arange(3), EncodedImages(3, lambda _: data.getvalue(), (1, 130, 130)))
+    image_store.write_images(path, np.arange(3), EncodedImages(3, lambda _: data.getvalue(), (1, 130, 130)))
 
 
 def write_outputs(path: Path) -> None:
-    with output_store.writing(path, (3,), "c1") as keep:
-        keep(np.arange(9), np.ones((9, 3), np.float32))
+    with output_store.output_writer(path, (3,), "c1") as write:
+        write(np.arange(9), np.ones((9, 3), np.float32))
 
 
 READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
     "parquet": (
-        lambda path: tables.write(labeled(), tables.LABELED, path),
-        lambda path: tables.read(path, tables.LABELED).to_pylist(),
+        lambda path: tables.write_table(labeled(), tables.LABELED, path),
+        lambda path: tables.read_table(path, tables.LABELED).to_pylist(),
     ),
-    "images": (write_images, lambda path: image_store.opened(path).take(np.arange(20))),
-    "image files": (write_files, lambda path: image_store.opened(path).take(np.arange(3))),
-    "outputs": (write_outputs, lambda path: output_store.opened(path, (3,)).take(np.arange(9))),
+    "images": (write_images, lambda path: image_store.open_image_store(path).take(np.arange(20))),
+    "image files": (write_encoded_images, lambda path: image_store.open_image_store(path).take(np.arange(3))),
+    "outputs": (write_outputs, lambda path: output_store.open_output_store(path, (3,)).take(np.arange(9))),
 }
 each_reader = pytest.mark.parametrize(("write", "read"), READERS.values(), ids=READERS)
 
 
-def test_a_table_comes_back_as_it_was(tmp_path: Path) -> None:
-    tables.write(scores(), tables.SCORES, tmp_path / "scores.parquet")
-    assert tables.read(tmp_path / "scores.parquet", tables.SCORES).equals(scores())
+def test_read_table_returns_what_write_table_wrote(tmp_path: Path) -> None:
+    tables.write_table(scores(), tables.SCORES, tmp_path / "scores.parquet")
+    assert tables.read_table(tmp_path / "scores.parquet", tables.SCORES).equals(scores())
 
 
-def test_what_hardly_repeats_is_kept_without_a_dictionary(tmp_path: Path) -> None:
-    """One would be larger than the values."""
-    tables.write(
-        pa.table([np.arange(9), np.zeros(9, np.int32), ["init"] * 9], schema=tables.LABELED),
-        tables.LABELED,
-        tmp_path / "labeled.parquet",
-    )
-    tables.write(scores(300_000), tables.SCORES, tmp_path / "scores.parquet")
-    groups = pq.ParquetFile(tmp_path / "labeled.parquet").metadata, pq.ParquetFile(tmp_path / "scores.parquet").metadata
-    said = [[file.row_group(0).column(i).has_dictionary_page for i in range(file.num_columns)] for file in groups]
-    assert said == [[False, True, True], [False, False]]
-    assert [file.num_row_groups for file in groups] == [1, -(-300_000 // tables.GROUP)]
+def test_write_table_uses_no_dictionary_for_columns_that_rarely_repeat(tmp_path: Path) -> None:
+    tables.write_table(labeled(9), tables.LABELED, tmp_path / "labeled.parquet")
+    tables.write_table(scores(300_000), tables.SCORES, tmp_path / "scores.parquet")
+    files = [pq.ParquetFile(tmp_path / f"{name}.parquet").metadata for name in ("labeled", "scores")]
+    columns = [[file.row_group(0).column(i) for i in range(file.num_columns)] for file in files]
+    has_dictionary = [[column.has_dictionary_page for column in columns_of_file] for columns_of_file in columns]
+    assert has_dictionary == [[False, True, True], [False, False]]
+    assert [file.num_row_groups for file in files] == [1, -(-300_000 // tables.ROW_GROUP_ROWS)]
 
 
-def test_a_table_is_the_same_bytes_every_time(tmp_path: Path) -> None:
+def test_write_table_writes_the_same_bytes_every_time(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        tables.write(scores(1000), tables.SCORES, tmp_path / name)
+        tables.write_table(scores(1000), tables.SCORES, tmp_path / name)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
-def test_a_csv_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_read_csv_returns_what_write_csv_wrote(tmp_path: Path) -> None:
     curve = pa.Table.from_pylist(
         [{"epoch": 1, "learning_rate": 0.1, "task_loss": 1 / 3, "unsupervised_loss": 0.0, "accuracy": 0.5}],
         schema=tables.TRAINING,
@@ -90,46 +86,46 @@ def test_a_csv_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_schema_refuses_a_table_of_another_shape_on_writing(tmp_path: Path, name: str) -> None:
+def test_write_table_refuses_a_table_of_another_schema(tmp_path: Path, name: str) -> None:
     other = pa.table({"something": [1]})
-    for write in (tables.write, tables.write_csv):
+    for write in (tables.write_table, tables.write_csv):
         with pytest.raises(DataError, match=r"out: expected columns \(\w+ .*\), found \(something int64\)"):
             write(other, SCHEMAS[name], tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_schema_refuses_a_table_of_another_shape_on_reading(tmp_path: Path, name: str) -> None:
+def test_read_table_refuses_a_file_of_another_schema(tmp_path: Path, name: str) -> None:
     pq.write_table(pa.table({"something": [1]}), tmp_path / "in.parquet")
     with pytest.raises(DataError, match=r"in.parquet: expected columns \(\w+ .*\), found \(something int64\)"):
-        tables.read(tmp_path / "in.parquet", SCHEMAS[name])
+        tables.read_table(tmp_path / "in.parquet", SCHEMAS[name])
     (tmp_path / "in.csv").write_text("something\n1\n")
     with pytest.raises(DataError, match=r"in.csv: expected columns"):
         tables.read_csv(tmp_path / "in.csv", SCHEMAS[name])
 
 
-def test_the_right_names_with_the_wrong_types_are_refused(tmp_path: Path) -> None:
+def test_read_table_refuses_the_right_names_with_the_wrong_types(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1], "score": [1]}), tmp_path / "in.parquet")
     with pytest.raises(DataError) as refused:
-        tables.read(tmp_path / "in.parquet", tables.SCORES)
+        tables.read_table(tmp_path / "in.parquet", tables.SCORES)
     assert str(refused.value).endswith(
         "in.parquet: expected columns (id int64, score double), found (id int64, score int64)"
     )
     assert refused.value.exit_code == 3
 
 
-def test_an_empty_value_is_refused(tmp_path: Path) -> None:
+def test_read_table_refuses_null_values(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2], "label": pa.array([3, None], pa.int32())}), tmp_path / "in.parquet")
     with pytest.raises(DataError, match=r"in\.parquet: column label has 1 empty values, expected none"):
-        tables.read(tmp_path / "in.parquet", tables.ORACLE)
+        tables.read_table(tmp_path / "in.parquet", tables.ORACLE)
 
 
 @each_reader
-def test_a_file_cut_off_anywhere_is_refused(
+def test_readers_refuse_a_file_truncated_anywhere(
     tmp_path: Path, write: Callable[[Path], None], read: Callable[[Path], object]
 ) -> None:
-    write(tmp_path / "whole")
-    data = (tmp_path / "whole").read_bytes()
+    write(tmp_path / "complete")
+    data = (tmp_path / "complete").read_bytes()
     for length in {*range(0, len(data), 61), len(data) - 1}:
         path = tmp_path / str(length)
         path.write_bytes(data[:length])
@@ -140,13 +136,13 @@ def test_a_file_cut_off_anywhere_is_refused(
 @each_reader
 @settings(max_examples=60)
 @given(places=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(1, 255)), min_size=1, max_size=3))
-def test_flipped_bytes_are_refused_or_harmless(
+def test_readers_survive_flipped_bytes(
     tmp_path_factory: pytest.TempPathFactory,
     write: Callable[[Path], None],
     read: Callable[[Path], object],
     places: list[tuple[float, int]],
 ) -> None:
-    """Where nothing guards a byte (a pixel), the file still reads; but nothing may crash or be called a bug of ours."""
+    """A changed pixel of an image goes unnoticed; but nothing may crash or raise anything except DataError."""
     path = tmp_path_factory.mktemp("flipped") / "file"
     write(path)
     data = bytearray(path.read_bytes())
@@ -157,45 +153,49 @@ def test_flipped_bytes_are_refused_or_harmless(
         read(path)
 
 
-def test_a_flipped_bit_in_a_table_is_noticed_wherever_it_lies(tmp_path: Path) -> None:
-    """Random numbers do not compress: without a checksum a flipped bit would just be another score."""
+def test_read_table_never_returns_changed_values_after_a_bit_flip(tmp_path: Path) -> None:
+    """Random numbers do not compress: without page checksums, a flipped bit would be another score."""
     path = tmp_path / "scores.parquet"
     noise = pa.table([np.arange(500), np.random.default_rng(0).random(500)], schema=tables.SCORES)
-    tables.write(noise, tables.SCORES, path)
+    tables.write_table(noise, tables.SCORES, path)
     column = pq.ParquetFile(path).metadata.row_group(0).column(1)
     start = column.dictionary_page_offset or column.data_page_offset
-    whole = path.read_bytes()
+    content = path.read_bytes()
     for place in range(start, start + column.total_compressed_size, 97):
-        data = bytearray(whole)
+        data = bytearray(content)
         data[place] ^= 1
         path.write_bytes(data)
         with suppress(DataError):
-            assert tables.read(path, tables.SCORES).equals(noise)
+            assert tables.read_table(path, tables.SCORES).equals(noise)
 
 
-def test_an_arrow_file_that_promises_more_pixels_than_it_has_is_refused(tmp_path: Path) -> None:
-    """Believed, it would have us read past the end of the mapped file, and die."""
+def test_image_store_refuses_a_length_beyond_the_end_of_the_file(tmp_path: Path) -> None:
+    """Following it would read past the end of the memory map, which kills the process."""
     path = tmp_path / "images.arrow"
     write_images(path)
     data = path.read_bytes()
     pixels = struct.pack("<q", 20 * 4 * 4)
-    place = data.rindex(pixels)  # the first is the buffer's size, the second the count that is promised
+    place = data.rindex(pixels)  # the first occurrence is the buffer's size, the last the number of values
     path.write_bytes(data[:place] + struct.pack("<q", 40 * 4 * 4) + data[place + 8 :])
     with pytest.raises(DataError, match=r"images\.arrow: corrupt or truncated"):
-        image_store.opened(path).take(np.arange(20))
+        image_store.open_image_store(path).take(np.arange(20))
 
 
 @pytest.mark.parametrize(
     "read",
-    [lambda path: tables.read(path, tables.POOL), lambda path: tables.read_csv(path, tables.CURVE), tables.mapped],
+    [
+        lambda path: tables.read_table(path, tables.POOL),
+        lambda path: tables.read_csv(path, tables.CURVE),
+        tables.map_arrow_file,
+    ],
 )
-def test_a_missing_file_is_said_to_be_missing(tmp_path: Path, read: Callable[[Path], object]) -> None:
+def test_readers_name_a_missing_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(DataError, match="none: not found"):
         read(tmp_path / "none")
 
 
-def test_a_stream_that_breaks_off_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), tables.stream(tmp_path / "out.arrow", tables.ORACLE) as writer:
+def test_arrow_writer_leaves_no_file_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), tables.arrow_writer(tmp_path / "out.arrow", tables.ORACLE) as writer:
         writer.write_batch(pa.record_batch([[1], pa.array([2], pa.int32())], schema=tables.ORACLE))
         raise KeyError
     assert not list(tmp_path.iterdir())

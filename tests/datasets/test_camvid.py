@@ -1,4 +1,4 @@
-"""CamVid: out of Parquet files or out of folders, the same frames and masks; void has no truth."""
+"""CamVid: the same frames and masks from Parquet files and from folders; void pixels are unlabeled."""
 
 import io
 import os
@@ -18,127 +18,119 @@ from codline.datasets.camvid import CLASSES, Camvid
 SPLITS = {"train": 5, "val": 2, "test": 3}
 
 
-def png(pixels: np.ndarray) -> bytes:
+def encode_png(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png")
     return file.getvalue()
 
 
-def frames(split: str) -> tuple[list[bytes], list[bytes]]:
+def make_frames(split: str) -> tuple[list[bytes], list[bytes]]:
     """12x9 pixels; the masks hold every class and void."""
     rng = np.random.default_rng(len(split) * 7 + SPLITS[split])
-    images = [png(rng.integers(0, 256, (9, 12, 3), np.uint8)) for _ in range(SPLITS[split])]
-    return images, [png(rng.permutation(np.arange(108, dtype=np.uint8) % 12).reshape(9, 12)) for _ in images]
+    images = [encode_png(rng.integers(0, 256, (9, 12, 3), np.uint8)) for _ in range(SPLITS[split])]
+    return images, [encode_png(rng.permutation(np.arange(108, dtype=np.uint8) % 12).reshape(9, 12)) for _ in images]
 
 
-def tables(folder: Path) -> Callable[[str], str]:
+def write_tables(folder: Path) -> Callable[[str], str]:
     for split in SPLITS:
-        images, masks = frames(split)
+        images, masks = make_frames(split)
         pq.write_table(
             pa.table({"id": range(len(images)), "image": images, "mask": masks}), folder / f"{split}.parquet"
         )
     return lambda split: str(folder / f"{split}.parquet")
 
 
-def folders(folder: Path) -> Callable[[str], str]:
+def write_folders(folder: Path) -> Callable[[str], str]:
     for split in SPLITS:
-        for name, cells in zip((split, f"{split}annot"), frames(split), strict=True):
+        for name, cells in zip((split, f"{split}annot"), make_frames(split), strict=True):
             (folder / name).mkdir()
             for number, cell in enumerate(cells):
                 (folder / name / f"0001TP_{number:06}.png").write_bytes(cell)
     return lambda split: str(folder / split)
 
 
-def loaded(**parameters: object) -> tuple[RawDataset, EncodedImages]:
+def load(**parameters: object) -> tuple[RawDataset, EncodedImages]:
     raw = Camvid.model_validate(parameters).load(np.random.default_rng(0))
     assert isinstance(raw.images, EncodedImages)
     return raw, raw.images
 
 
-def seen(mask: bytes) -> np.ndarray:
+def decode_mask(mask: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(mask)))
 
 
-@pytest.mark.parametrize("layout", [tables, folders])
-def test_train_is_the_pool_and_val_is_set_aside_unless_it_is_asked_for(
-    layout: Callable[[Path], Callable[[str], str]], tmp_path: Path
+@pytest.mark.parametrize("write_files", [write_tables, write_folders])
+def test_camvid_uses_train_as_the_pool_and_val_only_if_it_is_listed(
+    write_files: Callable[[Path], Callable[[str], str]], tmp_path: Path
 ) -> None:
-    at = layout(tmp_path)
-    raw, images = loaded(train=[at("train")], test=[at("test")])
+    path_of = write_files(tmp_path)
+    raw, images = load(train=[path_of("train")], test=[path_of("test")])
     assert (images.count, images.shape) == (8, (3, 9, 12))
     assert raw.is_test.tolist() == [False] * 5 + [True] * 3
-    assert [images.read(row) for row in range(8)] == frames("train")[0] + frames("test")[0]
-    assert loaded(train=[at("train"), at("val")], test=[at("test")])[0].is_test.tolist() == [False] * 7 + [True] * 3
+    assert [images.read(row) for row in range(8)] == make_frames("train")[0] + make_frames("test")[0]
+    with_val, _ = load(train=[path_of("train"), path_of("val")], test=[path_of("test")])
+    assert with_val.is_test.tolist() == [False] * 7 + [True] * 3
 
 
-@pytest.mark.parametrize("layout", [tables, folders])
-def test_masks_are_as_in_the_files_but_void_has_no_truth(
-    layout: Callable[[Path], Callable[[str], str]], tmp_path: Path
+@pytest.mark.parametrize("write_files", [write_tables, write_folders])
+def test_camvid_keeps_the_masks_except_that_void_becomes_255(
+    write_files: Callable[[Path], Callable[[str], str]], tmp_path: Path
 ) -> None:
-    at = layout(tmp_path)
-    raw, _ = loaded(train=[at("train")], test=[at("test")])
-    for mask, file in zip(raw.labels, frames("train")[1] + frames("test")[1], strict=True):
-        assert set(seen(mask).flat) == {*range(11), 255}
-        assert np.array_equal(seen(mask) == 255, seen(file) == 11)
-        assert np.array_equal(seen(mask)[seen(file) < 11], seen(file)[seen(file) < 11])
+    path_of = write_files(tmp_path)
+    raw, _ = load(train=[path_of("train")], test=[path_of("test")])
+    for label, file in zip(raw.labels, make_frames("train")[1] + make_frames("test")[1], strict=True):
+        mask, original = decode_mask(label), decode_mask(file)
+        assert set(mask.flat) == {*range(11), 255}
+        assert np.array_equal(mask == 255, original == 11)
+        assert np.array_equal(mask[original < 11], original[original < 11])
 
 
-def test_a_smaller_pool_is_drawn(tmp_path: Path) -> None:
-    at = tables(tmp_path)
-    raw, images = loaded(train=[at("train")], test=[at("test")], pool=2)
+def test_camvid_draws_a_smaller_pool(tmp_path: Path) -> None:
+    path_of = write_tables(tmp_path)
+    raw, images = load(train=[path_of("train")], test=[path_of("test")], pool=2)
     assert raw.is_test.tolist() == [False] * 2 + [True] * 3
-    assert {images.read(0), images.read(1)} < set(frames("train")[0])
+    assert {images.read(0), images.read(1)} < set(make_frames("train")[0])
     with pytest.raises(
         DataError, match=r"^prepare\.dataset\.pool: found 6, but the training files hold only 5 images$"
     ):
-        loaded(train=[at("train")], test=[at("test")], pool=6)
+        load(train=[path_of("train")], test=[path_of("test")], pool=6)
 
 
-def test_a_mask_that_is_not_there_is_named(tmp_path: Path) -> None:
-    at = folders(tmp_path)
+def test_camvid_names_a_missing_mask(tmp_path: Path) -> None:
+    path_of = write_folders(tmp_path)
     (tmp_path / "trainannot/0001TP_000002.png").unlink()
     with pytest.raises(
-        DataError, match=r"train/0001TP_000002\.png: has no mask; expected it as .*trainannot/0001TP_000002\.png$"
+        DataError,
+        match=r"train/0001TP_000002\.png: has no mask; expected it as .*trainannot/0001TP_000002\.png$",
     ):
-        loaded(train=[at("train")], test=[at("test")])
+        load(train=[path_of("train")], test=[path_of("test")])
+
+
+IMAGE, MASK = encode_png(np.zeros((9, 12, 3), np.uint8)), encode_png(np.zeros((9, 12), np.uint8))
+NARROW_IMAGE, LOW_MASK = encode_png(np.zeros((9, 11, 3), np.uint8)), encode_png(np.zeros((8, 12), np.uint8))
+WRONG_NUMBERS = encode_png(np.full((9, 12), 12, np.uint8))
 
 
 @pytest.mark.parametrize(
     ("image", "mask", "sentence"),
     [
-        (b"nothing", png(np.zeros((9, 12), np.uint8)), "not an image that can be read"),
-        (png(np.zeros((9, 12, 3), np.uint8)), b"nothing", "not an image that can be read"),
-        (
-            png(np.zeros((9, 11, 3), np.uint8)),
-            png(np.zeros((9, 12), np.uint8)),
-            "found an image of 11x9 pixels, expected 12x9 as of the first image$",
-        ),
-        (
-            png(np.zeros((9, 12, 3), np.uint8)),
-            png(np.zeros((8, 12), np.uint8)),
-            "found a mask of 12x8 pixels, expected 12x9 as of the first image$",
-        ),
-        (
-            png(np.zeros((9, 12, 3), np.uint8)),
-            png(np.full((9, 12), 12, np.uint8)),
-            "found a mask with other numbers than those of the 11 classes, 11 and 255$",
-        ),
-        (
-            png(np.zeros((9, 12, 3), np.uint8)),
-            png(np.zeros((9, 12, 3), np.uint8)),
-            "found a mask with other numbers than those of the 11 classes, 11 and 255$",
-        ),
+        (b"nothing", MASK, "not an image that can be read"),
+        (IMAGE, b"nothing", "not an image that can be read"),
+        (NARROW_IMAGE, MASK, "found an image of 11x9 pixels, expected 12x9 as of the first image$"),
+        (IMAGE, LOW_MASK, "found a mask of 12x8 pixels, expected 12x9 as of the first image$"),
+        (IMAGE, WRONG_NUMBERS, "found a mask with other numbers than those of the 11 classes, 11 and 255$"),
+        (IMAGE, IMAGE, "found a mask with other numbers than those of the 11 classes, 11 and 255$"),
     ],
 )
-def test_a_frame_that_cannot_be_used_is_named(tmp_path: Path, image: bytes, mask: bytes, sentence: str) -> None:
-    at = tables(tmp_path)
+def test_camvid_names_an_unusable_frame(tmp_path: Path, image: bytes, mask: bytes, sentence: str) -> None:
+    path_of = write_tables(tmp_path)
     pq.write_table(pa.table({"image": [image], "mask": [mask]}), tmp_path / "odd.parquet")
     with pytest.raises(DataError, match=rf"^{tmp_path}/odd\.parquet: row 0: {sentence}"):
-        loaded(train=[at("train")], test=[str(tmp_path / "odd.parquet")])
+        load(train=[path_of("train")], test=[str(tmp_path / "odd.parquet")])
 
 
-def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
-    at = tables(tmp_path)
+def test_camvid_names_an_unusable_file(tmp_path: Path) -> None:
+    path_of = write_tables(tmp_path)
     pq.write_table(pa.table({"image": [b""], "label": [1]}), tmp_path / "labels.parquet")
     (tmp_path / "empty").mkdir()
     for name, sentence in {
@@ -147,15 +139,15 @@ def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
         "empty": "found no images; prepare.dataset names it",
     }.items():
         with pytest.raises(DataError, match=f"{name}: {sentence}"):
-            loaded(train=[at("train")], test=[str(tmp_path / name)])
+            load(train=[path_of("train")], test=[str(tmp_path / name)])
 
 
 @pytest.mark.skipif("CODLINE_TEST_DATA" not in os.environ, reason="CODLINE_TEST_DATA names no folder of real data")
-def test_the_real_frames_are_read() -> None:
+def test_camvid_loads_the_real_frames() -> None:
     folder = Path(os.environ["CODLINE_TEST_DATA"]) / "camvid-180x240"
-    raw, images = loaded(train=[str(folder / "train.parquet")], test=[str(folder / "test.parquet")])
+    raw, images = load(train=[str(folder / "train.parquet")], test=[str(folder / "test.parquet")])
     assert (images.count, images.shape, raw.is_test.sum()) == (600, (3, 180, 240), 233)
-    counts = np.bincount(np.concatenate([seen(mask).reshape(-1) for mask in raw.labels]), minlength=256)
+    counts = np.bincount(np.concatenate([decode_mask(mask).reshape(-1) for mask in raw.labels]), minlength=256)
     assert (counts[: len(CLASSES)] > 0).all()
     assert counts[len(CLASSES) : 255].sum() == 0
     assert counts[CLASSES.index("Road")] > counts[CLASSES.index("Pole")] * 10

@@ -1,4 +1,4 @@
-"""Cityscapes: the official layout through torchvision's own class, the classes that people train on, 300 images set aside."""
+"""Cityscapes: the official layout, read by torchvision, with the 19 classes of the benchmark."""
 
 import io
 import shutil
@@ -10,31 +10,12 @@ from PIL import Image
 
 from codline.core.errors import DataError, UserError
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.cityscapes import Cityscapes, mapping
+from codline.datasets.cityscapes import Cityscapes, read_class_table
 
 CITIES = {"train": {"ulm": 4, "aachen": 5}, "val": {"lindau": 2}}
-# number in the files: class
-PUBLISHED = {
-    7: 0,
-    8: 1,
-    11: 2,
-    12: 3,
-    13: 4,
-    17: 5,
-    19: 6,
-    20: 7,
-    21: 8,
-    22: 9,
-    23: 10,
-    24: 11,
-    25: 12,
-    26: 13,
-    27: 14,
-    28: 15,
-    31: 16,
-    32: 17,
-    33: 18,
-}
+# The ids in the mask files of classes 0 to 18.
+PUBLISHED_IDS = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
+PUBLISHED = {file_id: number for number, file_id in enumerate(PUBLISHED_IDS)}
 
 
 @pytest.fixture
@@ -57,35 +38,33 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loaded(root: Path, validation: int = 3, seed: int = 0) -> tuple[RawDataset, EncodedImages]:
+def load(root: Path, validation: int = 3, seed: int = 0) -> tuple[RawDataset, EncodedImages]:
     raw = Cityscapes(root=str(root), validation=validation).load(np.random.default_rng(seed))
     assert isinstance(raw.images, EncodedImages)
     return raw, raw.images
 
 
-def test_the_classes_are_those_that_are_published() -> None:
-    numbers, classes = mapping()
+def test_read_class_table_returns_the_published_classes() -> None:
+    numbers, classes = read_class_table()
     assert {number: int(found) for number, found in enumerate(numbers) if found != 255} == PUBLISHED
     assert len(classes) == 19
     assert (classes[0], classes[5], classes[18]) == ("road", "pole", "bicycle")
 
 
-def test_training_images_are_the_pool_but_for_those_set_aside_and_official_validation_is_for_testing(
-    root: Path,
-) -> None:
-    raw, images = loaded(root)
+def test_cityscapes_sets_training_images_aside_and_tests_on_official_validation(root: Path) -> None:
+    raw, images = load(root)
     assert (images.count, images.shape) == (8, (3, 8, 16))
     assert raw.is_test.tolist() == [False] * 6 + [True] * 2
     assert images.read(6) == (root / "leftImg8bit/val/lindau/lindau_000000_000019_leftImg8bit.png").read_bytes()
 
 
-def test_which_are_set_aside_follows_from_the_generator_alone(root: Path) -> None:
-    one, again, other = ([loaded(root, seed=seed)[1].read(row) for row in range(6)] for seed in (0, 0, 1))
-    assert one == again != other
+def test_cityscapes_sets_images_aside_by_the_generator_alone(root: Path) -> None:
+    first, second, other = ([load(root, seed=seed)[1].read(row) for row in range(6)] for seed in (0, 0, 1))
+    assert first == second != other
 
 
-def test_a_mask_holds_classes_and_255_for_what_nobody_trains_on(root: Path) -> None:
-    raw, _ = loaded(root)
+def test_cityscapes_masks_hold_classes_and_255_for_ignored_ids(root: Path) -> None:
+    raw, _ = load(root)
     mask = np.asarray(Image.open(io.BytesIO(raw.labels[7])))
     truth = np.asarray(Image.open(root / "gtFine/val/lindau/lindau_000001_000019_gtFine_labelIds.png"))
     assert mask.dtype == np.uint8
@@ -93,26 +72,27 @@ def test_a_mask_holds_classes_and_255_for_what_nobody_trains_on(root: Path) -> N
     assert np.array_equal(mask, np.vectorize(lambda number: PUBLISHED.get(number, 255))(truth))
 
 
-def test_the_two_archives_are_unpacked(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_cityscapes_unpacks_the_two_archives(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = tmp_path_factory.mktemp("archives")
     for kind in ("leftImg8bit", "gtFine"):
         shutil.make_archive(str(other / f"{kind}_trainvaltest"), "zip", root, kind)
-    assert loaded(other)[0].labels == loaded(root)[0].labels
+    assert load(other)[0].labels == load(root)[0].labels
 
 
-def test_without_the_files_one_sentence_says_what_to_get_and_where_to_put_it(tmp_path: Path) -> None:
+def test_cityscapes_without_files_says_what_to_download_and_where_to_put_it(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
-        loaded(tmp_path)
+        load(tmp_path)
     assert str(refused.value).startswith(f"{tmp_path}: no Cityscapes in it (Dataset not found or incomplete")
-    get = "register at www.cityscapes-dataset.com, get leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip, and put both there"
-    assert str(refused.value).endswith(f"; {get}")
+    archives = "leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip"
+    hint = f"register at www.cityscapes-dataset.com, get {archives}, and put both there"
+    assert str(refused.value).endswith(f"; {hint}")
 
 
-def test_more_set_aside_than_there_are_is_refused(root: Path) -> None:
+def test_cityscapes_refuses_to_set_all_images_aside(root: Path) -> None:
     with pytest.raises(
         UserError, match=r"prepare\.dataset\.validation: found 9, but there are only 9 training images$"
     ):
-        loaded(root, validation=9)
+        load(root, validation=9)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +103,7 @@ def test_more_set_aside_than_there_are_is_refused(root: Path) -> None:
         (Image.new("L", (8, 8)), "_labelIds.png: found 8x8 pixels, expected 16x8 as of the first image"),
     ],
 )
-def test_a_mask_that_cannot_be_used_is_named(root: Path, content: Image.Image | bytes | None, sentence: str) -> None:
+def test_cityscapes_names_an_unusable_mask(root: Path, content: Image.Image | bytes | None, sentence: str) -> None:
     path = root / "gtFine/val/lindau/lindau_000000_000019_gtFine_labelIds.png"
     path.unlink()
     if isinstance(content, bytes):
@@ -131,4 +111,4 @@ def test_a_mask_that_cannot_be_used_is_named(root: Path, content: Image.Image | 
     elif content is not None:
         content.save(path)
     with pytest.raises(DataError, match=sentence):
-        loaded(root)
+        load(root)

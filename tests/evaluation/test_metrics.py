@@ -1,12 +1,14 @@
-"""Metrics agree with scikit-learn and with definitions written out."""
+"""Metrics agree with scikit-learn, and bit for bit with torchmetrics."""
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import accuracy_score, log_loss, recall_score
+from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
-from codline.acquisition.image_losses import losses
 from codline.data.output_store import softmax
-from codline.evaluation.metrics import classification
+from codline.evaluation.metrics import calibration_error, classification_metrics
+from codline.learning.image_losses import image_losses
 
 CLASSES = ["ape", "bee", "cat", "dog"]
 
@@ -19,33 +21,68 @@ def outputs() -> tuple[np.ndarray, np.ndarray]:
     return logits.astype(np.float32), labels
 
 
-def calibration_error(probs: np.ndarray, labels: np.ndarray, bins: int) -> float:
-    """The gap between confidence and accuracy in each bin of confidence, weighted by the bin's share."""
-    sure, right = probs.max(1), probs.argmax(1) == labels
-    bin_of = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
+def calibration_error_by_definition(probs: np.ndarray, labels: np.ndarray, bins: int) -> float:
+    """The gap between confidence and accuracy in each bin of confidence, weighted by the bin's share of images."""
+    confidence, is_correct = probs.max(1), probs.argmax(1) == labels
+    bin_of = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     gaps = [
-        (bin_of == b).mean() * abs(sure[bin_of == b].mean() - right[bin_of == b].mean())
+        (bin_of == b).mean() * abs(confidence[bin_of == b].mean() - is_correct[bin_of == b].mean())
         for b in range(bins)
         if (bin_of == b).any()
     ]
     return float(sum(gaps))
 
 
-def test_metrics_agree_with_scikit_learn(outputs: tuple[np.ndarray, np.ndarray]) -> None:
+def test_classification_metrics_agree_with_scikit_learn(outputs: tuple[np.ndarray, np.ndarray]) -> None:
     logits, labels = outputs
-    found = classification(logits, labels, CLASSES, bins=15)
-    guessed = logits.argmax(1)
-    assert found["accuracy"] == pytest.approx(accuracy_score(labels, guessed))
-    assert found["loss"] == pytest.approx(log_loss(labels, softmax(logits)))
-    recalls = recall_score(labels, guessed, average=None)
-    assert found["per_class_accuracy"] == pytest.approx(dict(zip(CLASSES, recalls, strict=True)))
-    assert found["calibration_error"] == pytest.approx(calibration_error(softmax(logits), labels, 15), abs=1e-6)
+    metrics = classification_metrics(logits, labels, CLASSES, bins=15)
+    predicted = logits.argmax(1)
+    assert metrics["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert metrics["loss"] == pytest.approx(log_loss(labels, softmax(logits)))
+    recalls = recall_score(labels, predicted, average=None)
+    assert metrics["per_class_accuracy"] == pytest.approx(dict(zip(CLASSES, recalls, strict=True)))
+    expected = calibration_error_by_definition(softmax(logits), labels, 15)
+    assert metrics["calibration_error"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_class_that_the_test_split_lacks_counts_as_zero(outputs: tuple[np.ndarray, np.ndarray]) -> None:
+def random_case(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Logits, labels, classes and bins; often with ties, certain predictions, absent classes and empty bins."""
+    classes, bins, count = int(rng.integers(2, 12)), int(rng.integers(1, 40)), int(rng.integers(1, 3000))
+    labels = rng.integers(0, rng.integers(1, classes + 1), count, np.int32)
+    logits = rng.normal(size=(count, classes)) * rng.choice([0.0, 0.1, 1.0, 10.0, 1000.0])
+    logits += rng.choice([0.0, 2.0]) * np.eye(classes)[labels]
+    decimals = rng.choice([0, 1, 12])  # rounding to integers makes ties
+    return np.round(logits, decimals).astype(np.float32), labels, classes, bins
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_classification_metrics_are_those_of_torchmetrics_to_the_last_bit(seed: int) -> None:
+    logits, labels, classes, bins = random_case(np.random.default_rng(seed))
+    metrics = classification_metrics(logits, labels, list(map(str, range(classes))), bins)
+    preds, target = torch.from_numpy(logits), torch.from_numpy(labels).long()
+    per_class = multiclass_accuracy(preds, target, classes, average="none")
+    assert metrics["accuracy"] == float(multiclass_accuracy(preds, target, classes, average="micro"))
+    assert list(metrics["per_class_accuracy"].values()) == [float(value) for value in per_class]
+    expected = multiclass_calibration_error(preds.softmax(1), target, classes, n_bins=bins)
+    assert metrics["calibration_error"] == float(expected)
+
+
+@pytest.mark.parametrize("bins", [1, 2, 3, 10, 15, 100])
+def test_calibration_error_on_the_edges_of_bins_is_that_of_torchmetrics(bins: int) -> None:
+    edges = torch.linspace(0, 1, bins + 1)
+    confidence = torch.cat(
+        [edges, torch.nextafter(edges, torch.tensor(0.0)), torch.nextafter(edges, torch.tensor(1.0))]
+    )
+    confidence = confidence[(confidence >= 0.5) & (confidence <= 1)]
+    probs, labels = torch.stack([confidence, 1 - confidence], dim=1), torch.arange(len(confidence)) % 2
+    expected = multiclass_calibration_error(probs, labels, num_classes=2, n_bins=bins)
+    assert calibration_error(probs, labels, bins) == float(expected)
+
+
+def test_per_class_accuracy_is_zero_for_a_class_that_the_split_lacks(outputs: tuple[np.ndarray, np.ndarray]) -> None:
     logits, labels = outputs
     rows = labels != 2
-    assert classification(logits[rows], labels[rows], CLASSES, bins=5)["per_class_accuracy"]["cat"] == 0
+    assert classification_metrics(logits[rows], labels[rows], CLASSES, bins=5)["per_class_accuracy"]["cat"] == 0
 
 
 def test_softmax_is_exact_where_floats_would_overflow() -> None:
@@ -54,7 +91,7 @@ def test_softmax_is_exact_where_floats_would_overflow() -> None:
     assert probs.dtype == np.float64
 
 
-def test_losses_are_the_cross_entropy_of_each_row(outputs: tuple[np.ndarray, np.ndarray]) -> None:
+def test_image_losses_are_the_cross_entropy_of_each_row(outputs: tuple[np.ndarray, np.ndarray]) -> None:
     logits, labels = outputs
-    assert losses(logits, labels) == pytest.approx(-np.log(softmax(logits)[np.arange(300), labels]))
-    assert losses(np.array([[0.0, 1000.0]]), np.array([0])) == pytest.approx([1000])
+    assert image_losses(logits, labels) == pytest.approx(-np.log(softmax(logits)[np.arange(300), labels]))
+    assert image_losses(np.array([[0.0, 1000.0]]), np.array([0])) == pytest.approx([1000])

@@ -1,4 +1,4 @@
-"""A study's statistics: intervals by hand, pairs by seed, the same bytes twice."""
+"""Statistics of a study: intervals by hand, differences paired by seed, reproducible files."""
 
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,11 @@ from codline.report import study_figure
 
 
 def point(arm: str, seed: int, *accuracies: float) -> dict[str, Any]:
-    return {
-        "arm": arm,
-        "seed": seed,
-        "curve": [
-            {"cycle": f"c{i + 1}", "labels": 100 * (i + 1), "accuracy": a, "loss": 1 - a}
-            for i, a in enumerate(accuracies)
-        ],
-    }
+    curve = [
+        {"cycle": f"c{i}", "labels": 100 * i, "accuracy": accuracy, "loss": 1 - accuracy}
+        for i, accuracy in enumerate(accuracies, 1)
+    ]
+    return {"arm": arm, "seed": seed, "curve": curve}
 
 
 @pytest.fixture
@@ -43,32 +40,34 @@ def study() -> dict[str, Any]:
     }
 
 
-def test_an_interval_is_the_t_interval_of_scipy() -> None:
+def test_estimate_has_the_t_interval_of_scipy() -> None:
     values = [0.8, 0.83, 0.79, 0.86, 0.81]
-    found = study_statistics.estimate(values)
+    result = study_statistics.estimate(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=stats.sem(values))
-    assert found["half"] is not None
-    assert (found["mean"] - found["half"], found["mean"] + found["half"]) == pytest.approx((low, high))
-    assert found["n"] == 5
+    assert result["half"] is not None
+    assert (result["mean"] - result["half"], result["mean"] + result["half"]) == pytest.approx((low, high))
+    assert result["n"] == 5
 
 
-def test_an_interval_by_hand() -> None:
-    found = study_statistics.estimate([1.0, 3.0])  # standard error 1, and 12.706 is the t of one degree of freedom
-    assert found == {"mean": 2.0, "half": pytest.approx(12.7062, abs=1e-4), "n": 2}
+def test_estimate_agrees_with_a_hand_computation() -> None:
+    result = study_statistics.estimate([1.0, 3.0])  # standard error 1; 12.706 is the t quantile of 1 degree of freedom
+    assert result == {"mean": 2.0, "half": pytest.approx(12.7062, abs=1e-4), "n": 2}
 
 
-def test_one_seed_has_no_interval() -> None:
+def test_estimate_of_one_seed_has_no_interval() -> None:
     assert study_statistics.estimate([0.7]) == {"mean": 0.7, "half": None, "n": 1}
 
 
-def test_the_area_is_the_mean_height_of_the_curve() -> None:
-    assert study_statistics.area({100: 0.4, 200: 0.6, 400: 0.8}) == pytest.approx((100 * 0.5 + 200 * 0.7) / 300)
-    assert study_statistics.area({300: 0.9, 100: 0.5}) == pytest.approx(0.7)
-    assert study_statistics.area({100: 0.4}) == 0.4
+def test_area_under_curve_is_its_mean_height() -> None:
+    assert study_statistics.area_under_curve({100: 0.4, 200: 0.6, 400: 0.8}) == pytest.approx(
+        (100 * 0.5 + 200 * 0.7) / 300
+    )
+    assert study_statistics.area_under_curve({300: 0.9, 100: 0.5}) == pytest.approx(0.7)
+    assert study_statistics.area_under_curve({100: 0.4}) == 0.4
 
 
-def test_every_estimate_says_how_many_seeds_it_rests_on(study: dict[str, Any]) -> None:
-    random, cod, never = study_statistics.summary(study)["arms"]
+def test_summary_gives_the_number_of_seeds_of_every_estimate(study: dict[str, Any]) -> None:
+    random, cod, never = study_statistics.summarize_study(study)["arms"]
     assert [row["n"] for row in random["curve"]] == [3, 3]
     assert (random["n"], cod["n"], never["n"]) == (3, 2, 0)
     assert cod["area"] == {"mean": pytest.approx(0.625), "half": pytest.approx(0.025 * 12.7062, abs=1e-4), "n": 2}
@@ -76,8 +75,8 @@ def test_every_estimate_says_how_many_seeds_it_rests_on(study: dict[str, Any]) -
     assert never["difference"] is None
 
 
-def test_differences_are_paired_by_seed_and_leave_out_what_has_no_partner(study: dict[str, Any]) -> None:
-    random, cod, _ = study_statistics.summary(study)["arms"]
+def test_summary_pairs_differences_by_seed_and_leaves_out_unpaired_seeds(study: dict[str, Any]) -> None:
+    random, cod, _ = study_statistics.summarize_study(study)["arms"]
     assert random["difference"] is None
     final, by_labels = cod["difference"]["final"], cod["difference"]["curve"]
     assert final == {"mean": pytest.approx(0.15), "half": pytest.approx(0.05 * 12.7062, abs=1e-4), "n": 2}
@@ -86,24 +85,24 @@ def test_differences_are_paired_by_seed_and_leave_out_what_has_no_partner(study:
     assert cod["difference"]["area"]["mean"] == pytest.approx(0.075)
 
 
-def test_arms_without_a_common_seed_have_no_difference(study: dict[str, Any]) -> None:
+def test_summary_has_no_difference_of_arms_without_a_common_seed(study: dict[str, Any]) -> None:
     study["points"] = [p for p in study["points"] if (p["arm"], p["seed"]) in (("random", 1), ("cod", 0))]
-    assert study_statistics.summary(study)["arms"][1]["difference"] is None
+    assert study_statistics.summarize_study(study)["arms"][1]["difference"] is None
 
 
-def test_the_table_has_a_row_for_each_arm_seed_and_cycle(study: dict[str, Any]) -> None:
-    head, *rest = study_statistics.rows(study).splitlines()
+def test_results_csv_has_a_row_for_each_arm_seed_and_cycle(study: dict[str, Any]) -> None:
+    head, *rest = study_statistics.results_csv(study).splitlines()
     assert head == "study,arm,seed,cycle,labels,accuracy,loss"
     assert rest[0] == "small,random,0,c1,100,0.5,0.5"
     assert len(rest) == 10
 
 
-def test_the_same_points_give_the_same_bytes(study: dict[str, Any], tmp_path: Path) -> None:
+def test_study_figure_writes_the_same_bytes_for_the_same_points(study: dict[str, Any], tmp_path: Path) -> None:
     names = ("results.json", "results.csv", "figure.png", "figure.svg")
     first, second = (tmp_path / name for name in "ab")
     for folder in (first, second):
         write_json(folder / "points.json", study)
-        study_figure.main(folder, drawing=True)
+        study_figure.main(folder, draw=True)
     assert [(first / name).read_bytes() for name in names] == [(second / name).read_bytes() for name in names]
     assert read_json(first / "results.json")["arms"][1]["n"] == 2
     assert "cod (n = 2)" in (first / "figure.svg").read_text()

@@ -1,4 +1,4 @@
-"""One truth: after a flow DVC has nothing to do, and what changed is all that runs again."""
+"""After a campaign DVC has nothing to do, and after a change DVC runs what depends on it and nothing else."""
 
 import json
 import re
@@ -10,47 +10,50 @@ import pytest
 from tests.project import Project
 
 
-def stale(project: Project) -> set[str]:
+def stale_stages(project: Project) -> set[str]:
     return set(json.loads(project.must("dvc", "status", "--json")))
 
 
-def test_after_a_campaign_dvc_has_nothing_to_do(finished: Project) -> None:
-    assert stale(finished) == set()
+def test_campaign_leaves_dvc_nothing_to_do(finished: Project) -> None:
+    assert stale_stages(finished) == set()
     assert (finished.root / "report/index.html").stat().st_size > 50_000
 
 
-def test_a_second_run_finds_everything_done(finished: Project) -> None:
+def test_run_skips_a_finished_campaign(finished: Project) -> None:
     before = finished.lock
-    said = finished.must("codline", "run")
-    assert "Everything is up to date." in said
+    output = finished.must("codline", "run")
+    assert "Everything is up to date." in output
     assert finished.lock == before
 
 
 def test_status_shows_each_cycle_with_its_labels_and_accuracy(finished: Project) -> None:
-    said = finished.must("codline", "status")
-    assert re.search(r"c1 .* 144 .* \d+\.\d\d%", said)
-    assert "Everything is up to date." in said
+    output = finished.must("codline", "status")
+    assert re.search(r"c1 .* 144 .* \d+\.\d\d%", output)
+    assert "Everything is up to date." in output
 
 
-def test_touching_an_unused_strategy_reruns_nothing(project: Project) -> None:
-    with (project.root / "codline/strategies/entropy.py").open("a") as file:
-        file.write("# a remark\n")
-    assert stale(project) == set()
+@pytest.mark.parametrize(
+    ("module", "stale"),
+    [
+        ("codline/strategies/entropy.py", set()),  # not the strategy of this campaign
+        ("codline/strategies/cod.py", {"score@c1"}),  # DVC runs what follows once the scores change
+        ("codline/runtime/progress.py", set()),  # decides no byte of a result
+        ("stages/merge.py", {"merge@c1"}),
+    ],
+)
+def test_dvc_runs_only_stages_whose_code_changed(project: Project, module: str, stale: set[str]) -> None:
+    with (project.root / module).open("a") as file:
+        file.write("# a comment\n")
+    assert stale_stages(project) == stale
 
 
-def test_touching_the_strategy_in_use_never_retrains(project: Project) -> None:
-    with (project.root / "codline/strategies/cod.py").open("a") as file:
-        file.write("# a remark\n")
-    assert stale(project) == {"score@c1"}
-
-
-def test_another_strategy_reruns_the_score_and_not_the_first_training(project: Project) -> None:
+def test_dvc_scores_but_does_not_train_the_first_cycle_for_another_strategy(project: Project) -> None:
     text = (project.root / "params.yaml").read_text()
     (project.root / "params.yaml").write_text(re.sub(r"strategy: \{.*?\}", "strategy: {name: margin}", text))
-    assert stale(project) == {"score@c1"}
+    assert stale_stages(project) == {"score@c1"}
 
 
-def test_adding_a_cycle_reruns_nothing_of_the_old_ones_but_the_report(project: Project) -> None:
+def test_dvc_runs_only_new_stages_and_the_report_for_an_added_cycle(project: Project) -> None:
     text = (project.root / "params.yaml").read_text()
     longer = text.replace(
         "queries:\n  c1:\n    prev: init", "  c3:\n    prev: c2\nqueries:\n  c1:\n    prev: init\n  c2:\n    prev: c1"
@@ -58,17 +61,17 @@ def test_adding_a_cycle_reruns_nothing_of_the_old_ones_but_the_report(project: P
     assert longer != text
     (project.root / "params.yaml").write_text(longer)
     new = {"score@c2", "select@c2", "annotate@c2", "merge@c2", "diagnose@c2", "train@c3", "evaluate@c3", "report"}
-    assert stale(project) <= new
-    assert stale(project)
+    assert stale_stages(project) <= new
+    assert stale_stages(project)
 
 
-def test_metrics_plots_and_parameters_are_dvc_s_to_show(finished: Project) -> None:
+def test_dvc_shows_metrics_plots_and_parameters(finished: Project) -> None:
     assert "cycles/c2/metrics.json" in finished.must("dvc", "metrics", "show")
     assert "labels" in finished.must("dvc", "plots", "show", "--show-vega", "report/curve.csv")
     assert "train.epochs" in finished.must("dvc", "params", "diff", "--all")
 
 
-def test_results_travel_through_a_remote(project: Project, tmp_path: Path) -> None:
+def test_dvc_push_and_pull_transfer_all_results(project: Project, tmp_path: Path) -> None:
     project.must("dvc", "remote", "add", "--local", "-d", "there", str(tmp_path / "remote"))
     project.must("dvc", "push", "-q")
     project.must("git", "clone", "-q", ".", str(tmp_path / "other"))
@@ -76,29 +79,36 @@ def test_results_travel_through_a_remote(project: Project, tmp_path: Path) -> No
     other = Project(tmp_path / "other")
     other.must("dvc", "remote", "add", "--local", "-d", "there", str(tmp_path / "remote"))
     other.must("dvc", "pull", "-q")
-    assert stale(other) == set()
+    assert stale_stages(other) == set()
 
 
 @pytest.mark.slow
-def test_an_experiment_changes_a_parameter_for_one_run(project: Project) -> None:
-    said = project.must("dvc", "exp", "run", "-S", "report.gallery=4")
-    assert "Running stage 'report'" in said
-    assert "Running stage 'train" not in said
+def test_dvc_exp_run_changes_a_parameter_for_one_run(project: Project) -> None:
+    output = project.must("dvc", "exp", "run", "-S", "report.gallery=4")
+    assert "Running stage 'report'" in output
+    assert "Running stage 'train" not in output
 
 
 @pytest.mark.slow
-def test_forcing_every_stage_changes_nothing(project: Project) -> None:
-    """Warm against warm; tests/core/test_exit_codes.py has the cold ones."""
+def test_dvc_repro_force_changes_nothing(project: Project) -> None:
     before = project.lock
     project.must("dvc", "repro", "--force", "-q")
     assert project.lock == before
 
 
 @pytest.mark.slow
-def test_a_campaign_can_be_lengthened_and_shortened_again(project: Project) -> None:
+def test_run_lengthens_and_shortens_a_campaign(project: Project) -> None:
     before = project.lock
     project.must("codline", "run", "--cycles", "3")
-    assert stale(project) == set()
+    assert stale_stages(project) == set()
     assert b"train@c3" in project.lock
     project.must("codline", "run", "--cycles", "2")
     assert project.lock == before
+
+
+def test_dvc_artifacts_get_finds_the_best_model_of_a_tagged_campaign(project: Project) -> None:
+    project.must("git", "add", "--force", "dvc.lock")
+    project.must("git", "commit", "-qm", "campaign")
+    project.must("git", "tag", "-a", "best@v1.0.0", "-m", "the best model")
+    project.must("dvc", "artifacts", "get", ".", "best", "-o", "best.safetensors")
+    assert (project.root / "best.safetensors").read_bytes() == (project.root / "models/best.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""Served flows: run by name, refused before anything runs, cancelled from the page without a trace."""
+"""Deployments: run by name, wrong parameters refused before anything runs, cancelled without a trace."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ def served_alone(alone: Project) -> Iterator[Project]:
         yield alone
 
 
-def asked(project: Project, path: str, body: dict[str, Any]) -> Any:
+def post(project: Project, path: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(
         f"{project.environment['PREFECT_API_URL']}/{path}",
         json.dumps(body).encode(),
@@ -52,31 +52,31 @@ def asked(project: Project, path: str, body: dict[str, Any]) -> Any:
         return json.load(reply)
 
 
-def state(project: Project, run: str) -> dict[str, Any]:
-    found: dict[str, Any] = asked(project, "flow_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})[0]["state"]
+def run_state(project: Project, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = post(project, "flow_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})[0]["state"]
     return found
 
 
-def started(project: Project, *words: str) -> str:
+def start_run(project: Project, *words: str) -> str:
     said = project.must("prefect", "deployment", "run", *words)
     found = re.search(r"UUID: (\S+)", said)
     assert found, said
     return found[1]
 
 
-def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_bytes(
+def test_deployment_that_is_cancelled_and_run_again_ends_with_the_same_bytes(
     served_alone: Project, finished: Project
 ) -> None:
-    run = started(served_alone, "campaign/local")
+    run = start_run(served_alone, "campaign/local")
     deadline = time.monotonic() + 120
-    while not any("stages.train" in command for command in survivors(served_alone.root)):
-        assert time.monotonic() < deadline, state(served_alone, run)
+    while not any("stages train" in command for command in survivors(served_alone.root)):
+        assert time.monotonic() < deadline, run_state(served_alone, run)
         time.sleep(0.1)
     served_alone.must("prefect", "flow-run", "cancel", run)
-    while state(served_alone, run)["type"] != "CANCELLED" or any(
-        "stages." in command for command in survivors(served_alone.root)
+    while run_state(served_alone, run)["type"] != "CANCELLED" or any(
+        "-m stages " in command for command in survivors(served_alone.root)
     ):
-        assert time.monotonic() < deadline, (state(served_alone, run), survivors(served_alone.root))
+        assert time.monotonic() < deadline, (run_state(served_alone, run), survivors(served_alone.root))
         time.sleep(0.2)
 
     again = served_alone.run("prefect", "deployment", "run", "campaign/local", "--watch")
@@ -85,32 +85,32 @@ def test_a_campaign_cancelled_from_the_page_and_run_again_ends_with_the_same_byt
 
     keys = {
         artifact["key"]: artifact["type"]
-        for artifact in asked(served_alone, "artifacts/filter", {"sort": "CREATED_DESC"})
+        for artifact in post(served_alone, "artifacts/filter", {"sort": "CREATED_DESC"})
     }
     assert keys["learning-curve"] == "table"
     assert keys["query-c1"] == "image"
     assert keys["train-c1"] == "progress"
 
 
-def test_wrong_parameters_are_refused_before_anything_runs(served: Project) -> None:
+def test_deployment_refuses_wrong_parameters_before_anything_runs(served: Project) -> None:
     before = (served.root / "params.yaml").read_bytes()
     done = served.run("prefect", "deployment", "run", "campaign/local", "--watch", "-p", "strategy=entropyy")
     assert done.returncode == 1
     run = re.search(r"UUID: (\S+)", done.stdout)
     assert run
-    assert "unknown strategy 'entropyy'; did you mean entropy?" in state(served, run[1])["message"]
+    assert "unknown strategy 'entropyy'; did you mean entropy?" in run_state(served, run[1])["message"]
     assert (served.root / "params.yaml").read_bytes() == before
     assert not (served.root / "data").exists()
     done = served.run("prefect", "deployment", "run", "campaign/local", "--watch", "-p", "preset=digitz")
     run = re.search(r"UUID: (\S+)", done.stdout)
     assert run
-    assert "unknown preset 'digitz'; did you mean digits or digits-full?" in state(served, run[1])["message"]
+    assert "unknown preset 'digitz'; did you mean digits or digits-full?" in run_state(served, run[1])["message"]
     assert (served.root / "params.yaml").read_bytes() == before
     late = served.run("prefect", "deployment", "run", "cycle/local", "--watch", "-p", "cycle=c2")
     assert late.returncode == 1
 
 
-def test_a_worker_of_a_process_pool_runs_what_prefect_yaml_deploys(project: Project, finished: Project) -> None:
+def test_worker_runs_what_prefect_yaml_deploys(project: Project, finished: Project) -> None:
     project.must("prefect", "work-pool", "create", "local", "--type", "process", "--overwrite")
     project.must("prefect", "--no-prompt", "deploy", "--all")
     worker = project.start("prefect", "worker", "start", "--pool", "local")

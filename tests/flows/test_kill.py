@@ -1,65 +1,72 @@
-"""Killable: SIGKILL at any instant, run again, and nothing shows."""
+"""A campaign that is killed at any instant and run again ends with the same bytes."""
 
 import os
 import random
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.project import Project, killed, survivors
 
-LONGEST = 3.0  # seconds until the kill, from the start or from the first stage's
+LONGEST_WAIT = 3.0  # seconds before a kill, from the start of the campaign or of its first stage
 
 
-def interrupted(projects: list[Project], kills: int, chance: random.Random) -> int:
-    """Start the campaign and kill it, so many times or until it is through; say how often it was killed.
+def run_and_kill(projects: list[Project], kills: int, rng: random.Random) -> int:
+    """Start the campaign and kill it, up to `kills` times or until it finishes; returns the number of kills.
 
-    One kill in four may hit the start of everything, the others hit stages and what is between them.
+    One kill in four may hit the start-up, the others hit stages and what lies between them.
     """
     for done in range(kills):
         project = projects[done % len(projects)]
         process = project.start("codline", "run")
-        if chance.random() > 0.25:
-            wait(60, lambda process=process, root=project.root: process.poll() is not None or at_work(root))
-        wait(chance.uniform(0, LONGEST), lambda process=process: process.poll() is not None)
+        has_ended = partial(has_process_ended, process)
+        if rng.random() > 0.25:
+            wait_until(lambda root=project.root, ended=has_ended: ended() or is_running_a_stage(root), 60)
+        wait_until(has_ended, rng.uniform(0, LONGEST_WAIT))
         if process.poll() is not None:
             return done
         killed(process)
-        wait(5, lambda root=project.root: not survivors(root))
+        wait_until(lambda root=project.root: not survivors(root), 5)
         assert survivors(project.root) == []
     return kills
 
 
-def at_work(root: Path) -> bool:
-    return any("-m stages." in command for command in survivors(root))
+def has_process_ended(process: subprocess.Popen[str]) -> bool:
+    return process.poll() is not None
 
 
-def wait(seconds: float, enough: Callable[[], bool]) -> None:
+def is_running_a_stage(root: Path) -> bool:
+    return any("-m stages " in command for command in survivors(root))
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while not enough() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
 
 
-def check(project: Project, finished: Project, kills: int, warm: dict[str, str]) -> None:
-    """One run in four has a warm process of its own, often killed while it still imports; the others fork their stages from the tests'."""
-    forked = project.having(**warm)
+def check_kills(project: Project, finished: Project, kills: int, fork_server_environment: dict[str, str]) -> None:
+    """One run in four starts a fork server of its own, often killed while it imports; the others use the tests' one."""
+    forked = project.having(**fork_server_environment)
     projects = [project, forked, forked, forked]
-    chance = random.Random(kills)
-    suffered = 0
-    while suffered < kills:
-        suffered += interrupted(projects, kills - suffered, chance)
+    rng = random.Random(kills)
+    killed_times = 0
+    while killed_times < kills:
+        killed_times += run_and_kill(projects, kills - killed_times, rng)
         forked.must("codline", "run")
         assert project.lock == finished.lock
         assert project.must("dvc", "status", "--json").strip() == "{}"
-        if suffered < kills:
-            start_over(project.root)
+        if killed_times < kills:
+            remove_results(project.root)
 
 
-def start_over(root: Path) -> None:
+def remove_results(root: Path) -> None:
     (root / "dvc.lock").unlink()
     for name in ("data", "cycles", "report", ".codline", ".dvc/cache", ".dvc/tmp"):
         shutil.rmtree(root / name, ignore_errors=True)
@@ -67,25 +74,27 @@ def start_over(root: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_campaign_killed_twenty_times_ends_with_the_same_bytes(
-    alone: Project, finished: Project, warm: dict[str, str]
+def test_campaign_killed_twenty_times_ends_with_the_same_bytes(
+    alone: Project, finished: Project, fork_server_environment: dict[str, str]
 ) -> None:
-    check(alone, finished, 20, warm)
+    check_kills(alone, finished, 20, fork_server_environment)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ctrl_c_stops_a_campaign_whatever_stage_runs(alone: Project, finished: Project, warm: dict[str, str]) -> None:
+def test_ctrl_c_stops_a_campaign_in_any_stage(
+    alone: Project, finished: Project, fork_server_environment: dict[str, str]
+) -> None:
     for stage in ("train@c1", "score@c1"):
         process = alone.start("codline", "run")
         name, _, cycle = stage.partition("@")
         deadline = time.monotonic() + 90
-        while not any(f"stages.{name} --cycle {cycle}" in command for command in survivors(alone.root)):
+        while not any(f"stages {name} --cycle {cycle}" in command for command in survivors(alone.root)):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(30) == 130
         assert alone.said.rstrip().endswith("stopped; run it again to go on from here")
         assert survivors(alone.root) == []
-    alone.having(**warm).must("codline", "run")
+    alone.having(**fork_server_environment).must("codline", "run")
     assert alone.lock == finished.lock

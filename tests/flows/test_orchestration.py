@@ -1,4 +1,4 @@
-"""benchmarks/orchestration.py: what it reads is what a real campaign left."""
+"""benchmarks/orchestration.py reads the times that a real campaign has recorded."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.project import Project
 pytestmark = pytest.mark.slow
 
 
-def test_the_seconds_of_a_cycle_are_found_where_prefect_and_the_stages_keep_them(project: Project) -> None:
+def test_orchestration_benchmark_reads_the_times_of_a_real_campaign(project: Project) -> None:
     project.must("codline", "run", "--seed", "1")  # `finished` may have been run by another worker's server
     cycle = typical(project, ["c1"])
     assert set(ORDER) == set(cycle.inside) == set(cycle.tasks)
@@ -20,7 +20,7 @@ def test_the_seconds_of_a_cycle_are_found_where_prefect_and_the_stages_keep_them
     assert len(stage_rows(bare, cycle)) == 3 * len(ORDER)
 
 
-def test_commands_with_nothing_to_do_are_timed(project: Project) -> None:
+def test_orchestration_benchmark_times_commands_with_nothing_to_do(project: Project) -> None:
     rows = waiting(project, rounds=0)
     assert [row.contender for row in rows] == ["codline status", "dvc status", "codline run, all done (warm make demo)"]
     assert all(row.seconds and row.seconds > 0.1 for row in rows)

@@ -5,16 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from codline.cli.doctor import hashes
+from codline.cli.doctor import output_hashes
 from codline.data import tables
 from codline.runtime.pipeline import Pipeline
 
 pipeline = Pipeline()
 ids = {
-    cycle: tables.read(pipeline.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
+    cycle: tables.read_table(pipeline.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
     for cycle in pipeline.queries
 }
-locked = hashes(Path("dvc.lock").read_text(encoding="utf-8"))
+locked = output_hashes(Path("dvc.lock").read_text(encoding="utf-8"))
 lines = ",\n".join(f'    "{cycle}": {json.dumps(row)}' for cycle, row in ids.items())
 md5 = json.dumps({cycle: locked[f"cycles/{cycle}/query.parquet"] for cycle in ids})
 Path(__file__).with_name("queries.json").write_text(f'{{\n  "ids": {{\n{lines}\n  }},\n  "md5": {md5}\n}}\n')

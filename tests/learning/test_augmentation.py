@@ -1,11 +1,11 @@
-"""Crop and flip of whole batches, against one image after the other."""
+"""Augmentation of whole batches, compared with augmenting one image after the other."""
 
 import pytest
 import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from codline.learning.augmentation import Augment, cropped, flipped
+from codline.learning.augmentation import Augmentation, random_flip, random_shift
 
 seeds = st.integers(0, 10**6)
 batches = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5)).map(
@@ -13,11 +13,11 @@ batches = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(1, 5), st.
 )
 
 
-def random(seed: int) -> torch.Generator:
+def make_generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def mirrored_by_hand(images: Tensor, generator: torch.Generator) -> Tensor:
+def flip_by_hand(images: Tensor, generator: torch.Generator) -> Tensor:
     out = images.clone()
     for image, draw in zip(out, torch.rand(len(images), generator=generator), strict=True):
         if draw < 0.5:
@@ -25,8 +25,8 @@ def mirrored_by_hand(images: Tensor, generator: torch.Generator) -> Tensor:
     return out
 
 
-def cropped_by_hand(images: Tensor, border: int, generator: torch.Generator) -> Tensor:
-    """Pixel by pixel: what lies outside of the old image is black."""
+def shift_by_hand(images: Tensor, border: int, generator: torch.Generator) -> Tensor:
+    """Pixel by pixel; what lies outside of the original image is black."""
     count, _, height, width = images.shape
     tops, lefts = torch.randint(0, 2 * border + 1, (2, count), generator=generator).tolist()
     out = torch.zeros_like(images)
@@ -40,39 +40,39 @@ def cropped_by_hand(images: Tensor, border: int, generator: torch.Generator) -> 
 
 
 @given(batches, seeds)
-def test_flipping_a_batch_is_flipping_each_image(images: Tensor, seed: int) -> None:
-    assert torch.equal(flipped(images, random(seed)), mirrored_by_hand(images, random(seed)))
+def test_random_flip_of_a_batch_flips_each_image(images: Tensor, seed: int) -> None:
+    assert torch.equal(random_flip(images, make_generator(seed)), flip_by_hand(images, make_generator(seed)))
 
 
 @given(batches, st.integers(1, 3), seeds)
-def test_cropping_a_batch_is_cropping_each_image(images: Tensor, border: int, seed: int) -> None:
-    assert torch.equal(cropped(images, border, random(seed)), cropped_by_hand(images, border, random(seed)))
+def test_random_shift_of_a_batch_shifts_each_image(images: Tensor, border: int, seed: int) -> None:
+    expected = shift_by_hand(images, border, make_generator(seed))
+    assert torch.equal(random_shift(images, border, make_generator(seed)), expected)
 
 
 @given(batches, seeds)
-def test_both_together_flip_first_and_crop_then(images: Tensor, seed: int) -> None:
-    ours, theirs = random(seed), random(seed)
-    assert torch.equal(
-        Augment(crop=1, flip=True)(images, ours), cropped_by_hand(mirrored_by_hand(images, theirs), 1, theirs)
-    )
+def test_augmentation_flips_first_and_shifts_then(images: Tensor, seed: int) -> None:
+    ours, theirs = make_generator(seed), make_generator(seed)
+    expected = shift_by_hand(flip_by_hand(images, theirs), 1, theirs)
+    assert torch.equal(Augmentation(crop=1, flip=True)(images, ours), expected)
 
 
-def test_bytes_stay_bytes() -> None:
+def test_augmentation_of_uint8_is_uint8() -> None:
     images = torch.randint(0, 256, (4, 1, 8, 8), dtype=torch.uint8)
-    assert Augment(crop=2, flip=True)(images, random(0)).dtype == torch.uint8
+    assert Augmentation(crop=2, flip=True)(images, make_generator(0)).dtype == torch.uint8
 
 
-def test_no_augmentation_leaves_images_and_random_stream_alone() -> None:
-    images, generator = torch.rand(3, 1, 4, 4), random(0)
-    assert Augment()(images, generator) is images
-    assert torch.equal(generator.get_state(), random(0).get_state())
+def test_augmentation_without_transforms_returns_the_images_and_draws_nothing() -> None:
+    images, generator = torch.rand(3, 1, 4, 4), make_generator(0)
+    assert Augmentation()(images, generator) is images
+    assert torch.equal(generator.get_state(), make_generator(0).get_state())
 
 
-def test_every_place_is_drawn_and_about_half_are_mirrored() -> None:
+def test_random_shift_is_uniform_and_random_flip_mirrors_half() -> None:
     images = torch.zeros(2000, 1, 3, 3)
     images[:, :, 1, 1] = 1
-    places = cropped(images, 1, random(0)).flatten(1).argmax(1).bincount(minlength=9) / 2000
-    assert places.tolist() == pytest.approx([1 / 9] * 9, abs=0.03)
+    positions = random_shift(images, 1, make_generator(0)).flatten(1).argmax(1).bincount(minlength=9) / 2000
+    assert positions.tolist() == pytest.approx([1 / 9] * 9, abs=0.03)
     edges = torch.zeros(2000, 1, 1, 2)
     edges[..., 0] = 1
-    assert flipped(edges, random(0))[..., 1].mean().item() == pytest.approx(0.5, abs=0.05)
+    assert random_flip(edges, make_generator(0))[..., 1].mean().item() == pytest.approx(0.5, abs=0.05)

@@ -1,4 +1,4 @@
-"""What work takes, counted instead of timed: images through a network, images read, bytes held, tables opened."""
+"""Cost, counted instead of timed: images through a network, images read, memory, files synced."""
 
 import os
 import tracemalloc
@@ -14,99 +14,95 @@ import torch
 from torch import nn
 
 from codline.data import image_store, tables
-from codline.data.array_store import Arrays
-from codline.data.labels import unlabeled
+from codline.data.array_store import ArrayStore
+from codline.data.labels import unlabeled_ids
 from codline.learning.fit import fit
-from codline.learning.inference import Normalize, Wanted, passes
+from codline.learning.inference import Normalize, RequestedOutputs, forward_batches
 from codline.models.base import Network
 from codline.models.small_cnn import SmallCnn
-from tests.learning.test_fit import EPOCHS, examples, network, recipe
+from tests.learning.test_fit import EPOCHS, FIRST_CYCLE, make_data, make_network, make_recipe
 from tests.workspace import Workspace
 
 
 @contextmanager
-def forwarded() -> Iterator[Counter[int]]:
-    """{network: images that went through its body}."""
-    seen: Counter[int] = Counter()
-    plain = Network.__init__
+def count_images() -> Iterator[Counter[int]]:
+    """{network: number of images that went through its body}."""
+    images: Counter[int] = Counter()
+    original = Network.__init__
 
-    def counting(self: Network, body: nn.Module, *others: Any, **named: Any) -> None:
-        plain(self, body, *others, **named)
-        body.register_forward_pre_hook(lambda _, inputs: seen.update({id(body): len(inputs[0])}))
+    def init_and_count(self: Network, body: nn.Module, *arguments: Any, **named: Any) -> None:
+        original(self, body, *arguments, **named)
+        body.register_forward_pre_hook(lambda _, inputs: images.update({id(body): len(inputs[0])}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Network, "__init__", counting)
-        yield seen
+        patch.setattr(Network, "__init__", init_and_count)
+        yield images
 
 
-def eights(count: int) -> int:
-    """Batches are filled up to a multiple of eight images."""
+def padded(count: int) -> int:
+    """Batches are padded to a multiple of eight images."""
     return -(-count // 8) * 8
 
 
-def waiting(workspace: Workspace) -> int:
-    return len(unlabeled(workspace.path("score", "pool", "c2"), workspace.path("score", "labeled", "c2")))
+def unlabeled_count(workspace: Workspace) -> int:
+    return len(unlabeled_ids(workspace.path("score", "pool", "c2"), workspace.path("score", "labeled", "c2")))
 
 
+# mc_dropout and bald run one more image, to count the features.
 @pytest.mark.parametrize(
-    ("name", "besides"),
-    [
-        ("cod", 0),
-        ("random", 0),
-        ("entropy", 0),
-        ("margin", 0),
-        ("mc_dropout", 1),
-        ("bald", 1),
-    ],  # one image, to see how many features there are
+    ("name", "additional"),
+    [("cod", 0), ("random", 0), ("entropy", 0), ("margin", 0), ("mc_dropout", 1), ("bald", 1)],
 )
-def test_scoring_takes_every_image_through_one_network_once(workspace: Workspace, name: str, besides: int) -> None:
+def test_score_runs_every_image_through_one_network_once(workspace: Workspace, name: str, additional: int) -> None:
     workspace.change(**{"score.strategy": {"name": name}, "score.batch_size": 64})
-    with forwarded() as seen:
+    with count_images() as images:
         workspace.run("score", "c2")
-    assert sorted(seen.values()) == [eights(waiting(workspace)) + besides]
+    assert sorted(images.values()) == [padded(unlabeled_count(workspace)) + additional]
 
 
-def test_scoring_without_kept_outputs_takes_two(workspace: Workspace) -> None:
+def test_score_runs_two_networks_if_previous_outputs_are_recomputed(workspace: Workspace) -> None:
     workspace.change(**{"score.previous": "recomputed", "score.batch_size": 64})
-    with forwarded() as seen:
+    with count_images() as images:
         workspace.run("score", "c2")
-    assert sorted(seen.values()) == [eights(waiting(workspace))] * 2
+    assert sorted(images.values()) == [padded(unlabeled_count(workspace))] * 2
 
 
-def test_choosing_whole_queries_takes_labeled_images_through_the_network_besides(workspace: Workspace) -> None:
+def test_score_with_a_batch_strategy_also_runs_the_labeled_images(workspace: Workspace) -> None:
     workspace.change(**{"score.strategy": {"name": "core_set"}, "score.batch_size": 64})
-    with forwarded() as seen:
+    with count_images() as images:
         workspace.run("score", "c2")
-    known = tables.count(workspace.path("score", "labeled", "c2"), tables.LABELED)
-    assert sorted(seen.values()) == [eights(waiting(workspace)) + eights(known)]
+    labeled = tables.count_rows(workspace.path("score", "labeled", "c2"), tables.LABELED)
+    assert sorted(images.values()) == [padded(unlabeled_count(workspace)) + padded(labeled)]
 
 
-def test_scoring_reads_every_image_and_every_kept_output_once(
+def test_score_reads_every_image_and_every_previous_output_once(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[str] = Counter()
-    take = Arrays.take
-    monkeypatch.setattr(
-        Arrays, "take", lambda self, ids: (taken := take(self, ids), read.update({self.path.name: taken.nbytes}))[0]
-    )
+    take = ArrayStore.take
+
+    def take_and_count(self: ArrayStore, ids: np.ndarray) -> np.ndarray:
+        rows = take(self, ids)
+        read.update({self.path.name: rows.nbytes})
+        return rows
+
+    monkeypatch.setattr(ArrayStore, "take", take_and_count)
     workspace.run("score", "c2")
-    count = waiting(workspace)
+    count = unlabeled_count(workspace)
     assert read == {"images.arrow": count * 64, "outputs.parquet": count * 10 * 4}
 
 
-@pytest.mark.parametrize(("objective", "factor"), [("none", 1), ("ema", 3)])
-def test_training_takes_a_batch_through_the_network_once_and_through_the_average_once(
-    objective: str, factor: int
+@pytest.mark.parametrize(("objective", "passes"), [("none", 0), ("ema", 2)])
+def test_fit_runs_labeled_images_once_and_unlabeled_ones_through_network_and_teacher(
+    objective: str, passes: int
 ) -> None:
-    """With the unsupervised loss: labelled images, as many unlabelled ones, and these through the average too."""
-    with forwarded() as seen:
-        net, some = network(), examples()
-        fit(net, some, recipe(objective), seed=0, resume=None, on_epoch=lambda _: None)
-    batches = (8, 8, 9)  # of 25 images: one alone joins its neighbours
-    assert sum(seen.values()) == EPOCHS * (sum(batches) + (factor - 1) * 8 * len(batches))
+    with count_images() as images:
+        fit(make_network(), make_data(), make_recipe(objective), FIRST_CYCLE, seed=0)
+    labeled, unlabeled = 8 + 8 + 9, 8 + 8 + 8  # of 25 labeled images, the last one joins the last batch
+    assert sum(images.values()) == EPOCHS * (labeled + passes * unlabeled)
 
 
-def peak(act: Callable[[], object]) -> int:
+def peak_memory(act: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
         act()
@@ -115,41 +111,40 @@ def peak(act: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_a_pass_holds_a_batch_and_not_the_pool(tmp_path: Path) -> None:
+def test_forward_batches_holds_one_batch_in_memory(tmp_path: Path) -> None:
     count, ids, normalize = 4000, np.arange(4000), Normalize([0.5], [0.2], torch.device("cpu"))
-    image_store.write(tmp_path / "images.arrow", ids, np.zeros((count, 1, 8, 8), np.uint8))
-    store, net = image_store.opened(tmp_path / "images.arrow"), SmallCnn(width=4).initial(10, (1, 8, 8), 0)
+    image_store.write_images(tmp_path / "images.arrow", ids, np.zeros((count, 1, 8, 8), np.uint8))
+    store = image_store.open_image_store(tmp_path / "images.arrow")
+    network = SmallCnn(width=4).initial_network(10, (1, 8, 8), 0)
 
-    def seen(some: int) -> None:
-        for _ in passes([net], store.take, ids[:some], normalize, 100, Wanted()):
+    def run_first(number: int) -> None:
+        for _ in forward_batches([network], store.take, ids[:number], normalize, 100, RequestedOutputs()):
             pass
 
-    seen(200)
-    assert peak(lambda: seen(count)) < 1.2 * peak(lambda: seen(400))
+    run_first(200)
+    assert peak_memory(lambda: run_first(count)) < 1.2 * peak_memory(lambda: run_first(400))
 
 
-def test_scoring_waits_for_the_disk_once_a_file_and_not_once_a_batch(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited, fsync = list[int](), os.fsync
-    monkeypatch.setattr(os, "fsync", lambda file: (waited.append(file), fsync(file))[1])
+def test_score_syncs_each_file_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, fsync = list[int](), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file))[1])
     workspace.change(**{"score.batch_size": 8})
     workspace.run("score", "c2")
-    assert waiting(workspace) > 8 * 10
-    assert len(waited) == 2  # outputs, scores
+    assert unlabeled_count(workspace) > 8 * 10
+    assert len(synced) == 2  # outputs, scores
 
 
 @pytest.mark.parametrize(("picker", "passes"), [("top", 1), ("softmax", 1), ("class_balanced", 1), ("power", 2)])
-def test_scores_are_read_once_unless_the_lowest_is_needed_first(
+def test_select_reads_scores_once_unless_the_lowest_is_needed_first(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, picker: str, passes: int
 ) -> None:
     workspace.change(**{"select.pick": {"name": picker}})
-    read, stretches = list[Path](), tables.stretches
-    monkeypatch.setattr(tables, "stretches", lambda path, schema: (read.append(path), stretches(path, schema))[1])
+    read, read_chunks = list[Path](), tables.read_chunks
+    monkeypatch.setattr(tables, "read_chunks", lambda path, schema: (read.append(path), read_chunks(path, schema))[1])
     workspace.run("select", "c2")
     assert len(read) == passes
 
 
-def test_taking_the_top_reads_no_outputs(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Arrays, "take", lambda self, ids: pytest.fail(f"read {len(ids)} rows of {self.path}"))
+def test_select_with_top_reads_no_outputs(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ArrayStore, "take", lambda self, ids: pytest.fail(f"read {len(ids)} rows of {self.path}"))
     workspace.run("select", "c2")

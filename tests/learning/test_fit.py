@@ -1,6 +1,7 @@
-"""Training is exact: the same bytes in one go, resumed after a kill, or in another process."""
+"""fit(): training gives the same bytes in one go, resumed after a kill, or in another process."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -14,25 +15,32 @@ from torch import nn
 
 from codline.core.errors import TrainingError, UserError
 from codline.data import tables
+from codline.learning import checkpoints
 from codline.learning.checkpoints import Checkpoint
-from codline.learning.fit import Examples, Progress, Recipe, Run, fit
+from codline.learning.fit import Recipe, TrainingData, TrainingRun, TrainingState, fit
 from codline.learning.inference import Normalize
-from codline.learning.model_file import read_tensors
+from codline.learning.model_file import read_tensors, tensors_under
 from codline.models.base import Network
-from codline.objectives.base import Beside
+from codline.objectives.base import TrainingContext
 from tests.workspace import Workspace
 
 EPOCHS = 5
+STEPS = 3  # per epoch: 25 images in batches of 8, the last image joining the last batch
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "none": {"name": "none"},
     "ema": {"name": "ema", "weight": 0.5, "decay": 0.9},
     "ll4al": {"name": "ll4al", "width": 4},
 }
-SOME = Progress(3, {"network.weight": torch.ones(100)}, [{"epoch": 3}])
-each_objective = pytest.mark.parametrize("objective", OBJECTIVES)
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "adam": {"optimizer": "adam", "momentum": 0.0, "learning_rate": 0.005},
+}
+IMAGE_SHAPE = (1, 6, 6)
+FIRST_CYCLE = TrainingContext(IMAGE_SHAPE)
+STATE = TrainingState(3, {"network.weight": torch.ones(100)}, [{"epoch": 3}])
 
 
-def recipe(kind: str = "ema", **changes: Any) -> Recipe:
+def make_recipe(objective_name: str = "ema", **changes: Any) -> Recipe:
     settings = {
         "epochs": EPOCHS,
         "batch_size": 8,
@@ -43,48 +51,54 @@ def recipe(kind: str = "ema", **changes: Any) -> Recipe:
         "decay_by": 0.1,
         "start_from": "previous",
         "augment": {"crop": 1, "flip": True},
-        "objective": OBJECTIVES[kind],
+        "objective": OBJECTIVES[objective_name],
     }
     return Recipe.model_validate(settings | changes)
 
 
-def network() -> Network:
-    """With all that carries state: batch-norm statistics, and dropout, which draws from torch's own stream."""
+def make_network() -> Network:
+    """With every kind of state: batch-norm statistics, and dropout, which draws from torch's global stream."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten())
         return Network(body, nn.Linear(4 * 4 * 4, 3), stages=("1", "2"))
 
 
-def examples() -> Examples:
-    pixels = np.random.default_rng(0).integers(0, 256, (60, 1, 6, 6), np.uint8)
-    labels = np.random.default_rng(1).integers(0, 3, 25, np.int32)
-    return Examples(
-        pixels.__getitem__, np.arange(25), labels, np.arange(25, 60), Normalize([0.5], [0.3], torch.device("cpu"))
+def make_data() -> TrainingData:
+    pixels = np.random.default_rng(0).integers(0, 256, (60, *IMAGE_SHAPE), np.uint8)
+    return TrainingData(
+        take=pixels.__getitem__,
+        labeled_ids=np.arange(25),
+        labels=np.random.default_rng(1).integers(0, 3, 25, np.int32),
+        unlabeled_ids=np.arange(25, 60),
+        normalize=Normalize([0.5], [0.3], torch.device("cpu")),
     )
 
 
-def trained(
-    how: Recipe, resume: Progress | None = None, on_epoch: Callable[[Progress], None] = lambda _: None
-) -> tuple[bytes, Progress]:
-    """Every weight as bytes, and the progress at the end."""
-    net = network()
-    done = fit(net, examples(), how, seed=7, resume=resume, on_epoch=on_epoch)
-    return b"".join(value.numpy().tobytes() for value in net.state_dict().values()), done
+def train(recipe: Recipe, **options: Any) -> tuple[bytes, TrainingState]:
+    """All weights as bytes, and the final state."""
+    network = make_network()
+    final = fit(network, make_data(), recipe, FIRST_CYCLE, seed=7, **options)
+    return b"".join(value.numpy().tobytes() for value in network.state_dict().values()), final
 
 
-def remembering(epochs: list[Progress]) -> Callable[[Progress], None]:
-    return lambda now: epochs.append(copy.deepcopy(now))
+def copy_into(states: list[TrainingState]) -> Callable[[TrainingState], None]:
+    return lambda state: states.append(copy.deepcopy(state))
 
 
 @cache
-def trained_in_one_go(objective: str) -> tuple[bytes, Progress]:
-    return trained(recipe(objective))
+def train_uninterrupted(objective: str, optimizer: str = "sgd") -> tuple[bytes, TrainingState]:
+    return train(make_recipe(objective, **OPTIMIZERS[optimizer]))
+
+
+def assert_same_tensors(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> None:
+    assert first.keys() == second.keys()
+    assert all(torch.equal(value, second[key]) for key, value in first.items())
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Checkpoint]:
-    """The checkpoint of a training with one input file and these settings."""
+def make_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Checkpoint]:
+    """Makes the checkpoint of a training with one input file and the given settings."""
     monkeypatch.setenv("CODLINE_SCRATCH", str(tmp_path / "scratch"))
     (tmp_path / "labeled").write_text("labels")
     return lambda **settings: Checkpoint([tmp_path / "labeled"], **settings)
@@ -94,45 +108,47 @@ class KilledError(Exception):
     pass
 
 
-ADAM: dict[str, Any] = {"optimizer": "adam", "momentum": 0.0, "learning_rate": 0.005}
-
-
-@pytest.mark.parametrize("changes", [{}, ADAM], ids=["sgd", "adam"])
-@each_objective
-@pytest.mark.parametrize("epoch", range(1, EPOCHS + 1))
-def test_killed_after_any_epoch_and_resumed_gives_the_same_bytes(
-    checkpoint: Callable[..., Checkpoint], objective: str, epoch: int, changes: dict[str, Any]
+@pytest.mark.parametrize(
+    ("objective", "epoch", "optimizer"),
+    [
+        (objective, epoch, optimizer)
+        for (objective, epoch), optimizer in zip(
+            itertools.product(OBJECTIVES, range(1, EPOCHS + 1)), itertools.cycle(OPTIMIZERS), strict=False
+        )
+    ],
+)
+def test_fit_killed_after_any_epoch_and_resumed_gives_the_same_bytes(
+    make_checkpoint: Callable[..., Checkpoint], objective: str, epoch: int, optimizer: str
 ) -> None:
-    how = recipe(objective, **changes)
-    unbroken, whole = trained(how)
-    saved = checkpoint(params=how.model_dump())
+    recipe = make_recipe(objective, **OPTIMIZERS[optimizer])
+    uninterrupted, expected = train_uninterrupted(objective, optimizer)
+    checkpoint = make_checkpoint(params=recipe.model_dump())
 
-    def killed(progress: Progress) -> None:
-        saved.write(progress)
-        if progress.epoch == epoch:
+    def write_until_killed(state: TrainingState) -> None:
+        checkpoint.write(state)
+        if state.epoch == epoch:
             raise KilledError
 
     with pytest.raises(KilledError):
-        trained(how, on_epoch=killed)
-    torch.manual_seed(12345)  # whatever happened in between must not matter
-    resume = checkpoint(params=how.model_dump()).read()
+        train(recipe, on_epoch=write_until_killed)
+    torch.manual_seed(12345)  # random draws between the kill and the resume must not matter
+    resume = make_checkpoint(params=recipe.model_dump()).read()
     assert resume is not None
     assert resume.epoch == epoch
-    resumed, rest = trained(how, resume=resume)
-    assert resumed == unbroken
-    assert rest.curve == whole.curve
-    assert rest.tensors.keys() == whole.tensors.keys()
-    assert all(torch.equal(rest.tensors[key], whole.tensors[key]) for key in whole.tensors)
+    resumed, final = train(recipe, resume=resume)
+    assert resumed == uninterrupted
+    assert final.curve == expected.curve
+    assert_same_tensors(final.tensors, expected.tensors)
 
 
-@each_objective
-def test_the_same_seed_trains_to_the_same_bytes(objective: str) -> None:
-    assert trained(recipe(objective))[0] == trained(recipe(objective))[0]
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_fit_with_the_same_seed_gives_the_same_bytes(objective: str) -> None:
+    assert train(make_recipe(objective))[0] == train_uninterrupted(objective)[0]
 
 
-def test_every_part_of_the_recipe_matters() -> None:
-    plain = trained(recipe())[0]
+def test_fit_depends_on_every_field_of_the_recipe() -> None:
     changes: list[dict[str, Any]] = [
+        {},
         {"batch_size": 9},
         {"learning_rate": 0.06},
         {"momentum": 0.8},
@@ -144,250 +160,255 @@ def test_every_part_of_the_recipe_matters() -> None:
         {"objective": OBJECTIVES["none"]},
         {"objective": OBJECTIVES["ema"] | {"decay": 0.1}},
     ]
-    assert len({plain, *(trained(recipe(**change))[0] for change in changes)}) == len(changes) + 1
+    assert len({train(make_recipe(**change))[0] for change in changes}) == len(changes)
 
 
-def test_the_learning_rate_falls_after_four_fifths_of_the_epochs() -> None:
-    _, done = trained(recipe(epochs=10))
-    assert [row["learning_rate"] for row in done.curve] == pytest.approx([0.05] * 8 + [0.005] * 2)
-    assert [row["epoch"] for row in done.curve] == list(range(1, 11))
+def test_learning_rate_decays_after_four_fifths_of_the_epochs() -> None:
+    _, final = train(make_recipe(epochs=10))
+    assert [row["learning_rate"] for row in final.curve] == pytest.approx([0.05] * 8 + [0.005] * 2)
+    assert [row["epoch"] for row in final.curve] == list(range(1, 11))
 
 
-def test_the_task_loss_falls_and_the_unsupervised_one_is_counted() -> None:
-    with_ema, without = (trained(recipe(name, epochs=20, augment={}))[1].curve for name in ("ema", "none"))
+def test_training_curve_has_a_falling_task_loss_and_the_unsupervised_loss() -> None:
+    with_ema, without = (train(make_recipe(name, epochs=20, augment={}))[1].curve for name in ("ema", "none"))
     assert with_ema[-1]["task_loss"] < with_ema[0]["task_loss"] / 2
     assert with_ema[0]["unsupervised_loss"] > 0
     assert all(row["unsupervised_loss"] == 0 for row in without)
 
 
-def test_labelled_images_alone_are_enough() -> None:
-    net = network()
-    few = examples()
-    alone = Examples(few.take, few.labeled, few.labels, np.empty(0, np.int64), few.normalize)
-    assert fit(net, alone, recipe("ema"), seed=7, resume=None, on_epoch=lambda _: None).epoch == EPOCHS
+def test_fit_needs_no_unlabeled_images() -> None:
+    data = replace(make_data(), unlabeled_ids=np.empty(0, np.int64))
+    assert fit(make_network(), data, make_recipe("ema"), FIRST_CYCLE, seed=7).epoch == EPOCHS
 
 
-def test_a_loss_that_is_not_a_number_stops_training_and_keeps_the_last_good_checkpoint(
-    checkpoint: Callable[..., Checkpoint],
+def test_fit_stops_on_a_loss_that_is_not_finite_and_the_last_good_checkpoint_remains(
+    make_checkpoint: Callable[..., Checkpoint],
 ) -> None:
-    saved = checkpoint(params="diverging")
-    how = recipe("none", epochs=40, learning_rate=1e7, weight_decay=1.0, batch_size=25)
-    with pytest.raises(TrainingError) as stopped:
-        trained(how, on_epoch=saved.write)
-    kept = saved.read()
-    assert kept is not None
-    assert 1 <= kept.epoch < how.epochs
-    assert str(stopped.value).startswith(f"training diverged in epoch {kept.epoch + 1} of 40: the loss is ")
-    assert str(stopped.value).endswith("; lower train.learning_rate (now 10000000.0)")
-    assert stopped.value.exit_code == 4
-    assert all(value.isfinite().all() for key, value in kept.tensors.items() if key.startswith("network."))
+    checkpoint = make_checkpoint(params="diverging")
+    recipe = make_recipe("none", epochs=40, learning_rate=1e7, weight_decay=1.0, batch_size=25)
+    with pytest.raises(TrainingError) as caught:
+        train(recipe, on_epoch=checkpoint.write)
+    last = checkpoint.read()
+    assert last is not None
+    assert 1 <= last.epoch < recipe.epochs
+    assert str(caught.value).startswith(f"training diverged in epoch {last.epoch + 1} of 40: the loss is ")
+    assert str(caught.value).endswith("; lower train.learning_rate (now 10000000.0)")
+    assert caught.value.exit_code == 4
+    assert all(value.isfinite().all() for value in tensors_under("network", last.tensors).values())
 
 
-def test_weights_that_break_in_the_last_step_are_not_kept_either(checkpoint: Callable[..., Checkpoint]) -> None:
-    saved = checkpoint(params="one step")
+def test_fit_stops_on_weights_that_diverge_in_the_last_step(make_checkpoint: Callable[..., Checkpoint]) -> None:
+    checkpoint = make_checkpoint(params="one step")
+    recipe = make_recipe("none", epochs=1, batch_size=25, learning_rate=1e38, weight_decay=1e10)
     with pytest.raises(TrainingError):
-        trained(recipe("none", epochs=1, batch_size=25, learning_rate=1e38, weight_decay=1e10), on_epoch=saved.write)
-    assert saved.read() is None
+        train(recipe, on_epoch=checkpoint.write)
+    assert checkpoint.read() is None
 
 
 @pytest.mark.parametrize(
     "change", [{"params": {"epochs": 6}}, {"seed": 1}, {"cycle": "c2"}, {"compute": {"threads": 2}}]
 )
-def test_a_checkpoint_of_other_settings_is_never_resumed(
-    checkpoint: Callable[..., Checkpoint], change: dict[str, Any]
+def test_checkpoint_of_other_settings_is_not_resumed(
+    make_checkpoint: Callable[..., Checkpoint], change: dict[str, Any]
 ) -> None:
     settings = {"params": {"epochs": 5}, "seed": 0, "cycle": "c1", "compute": {"threads": 1}}
-    checkpoint(**settings).write(SOME)
-    assert checkpoint(**settings).read() is not None
-    assert checkpoint(**settings | change).read() is None
+    make_checkpoint(**settings).write(STATE)
+    assert make_checkpoint(**settings).read() is not None
+    assert make_checkpoint(**settings | change).read() is None
 
 
-def test_a_checkpoint_of_other_inputs_is_never_resumed(checkpoint: Callable[..., Checkpoint], tmp_path: Path) -> None:
-    checkpoint(seed=0).write(SOME)
+def test_checkpoint_of_other_inputs_is_not_resumed(make_checkpoint: Callable[..., Checkpoint], tmp_path: Path) -> None:
+    make_checkpoint(seed=0).write(STATE)
     (tmp_path / "labeled").write_text("other labels")
-    assert checkpoint(seed=0).read() is None
+    assert make_checkpoint(seed=0).read() is None
 
 
-def test_a_broken_checkpoint_is_as_good_as_none(checkpoint: Callable[..., Checkpoint]) -> None:
-    saved = checkpoint(seed=0)
-    saved.write(SOME)
-    saved.path.write_bytes(saved.path.read_bytes()[:-100])
-    assert saved.read() is None
+def test_checkpoint_of_other_code_is_not_resumed(
+    make_checkpoint: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {Path(checkpoints.__file__), checkpoints.ROOT / "codline/core/files.py"} <= set(checkpoints.code_files())
+    make_checkpoint(seed=0).write(STATE)
+    (tmp_path / "module.py").write_text("changed")
+    monkeypatch.setattr(checkpoints, "code_files", lambda: [tmp_path / "module.py"])
+    assert make_checkpoint(seed=0).read() is None
 
 
-def test_only_the_checkpoints_of_the_last_trainings_are_kept(
-    checkpoint: Callable[..., Checkpoint], tmp_path: Path
+def test_corrupt_checkpoint_is_ignored(make_checkpoint: Callable[..., Checkpoint]) -> None:
+    checkpoint = make_checkpoint(seed=0)
+    checkpoint.write(STATE)
+    checkpoint.path.write_bytes(checkpoint.path.read_bytes()[:-100])
+    assert checkpoint.read() is None
+
+
+def test_checkpoints_of_the_last_three_trainings_are_kept(
+    make_checkpoint: Callable[..., Checkpoint], tmp_path: Path
 ) -> None:
     for seed in range(6):
-        checkpoint(seed=seed).write(SOME)
+        make_checkpoint(seed=seed).write(STATE)
     assert len(list((tmp_path / "scratch" / "checkpoints").iterdir())) == 3
-    assert checkpoint(seed=5).read() is not None
+    assert make_checkpoint(seed=5).read() is not None
 
 
 def test_train_killed_in_the_middle_and_run_again_writes_the_same_bytes(workspace: Workspace) -> None:
-    outs = workspace.outputs("train", "c2")
-    expected = [path.read_bytes() for path in outs]
+    outputs = workspace.outputs("train", "c2")
+    expected = [path.read_bytes() for path in outputs]
     with pytest.MonkeyPatch.context() as patch:
         write = Checkpoint.write
 
-        def killed(self: Checkpoint, progress: Progress) -> None:
-            write(self, progress)
-            if progress.epoch == 2:
+        def write_until_killed(self: Checkpoint, state: TrainingState) -> None:
+            write(self, state)
+            if state.epoch == 2:
                 raise KilledError
 
-        patch.setattr(Checkpoint, "write", killed)
-        for path in outs:
+        patch.setattr(Checkpoint, "write", write_until_killed)
+        for path in outputs:
             path.unlink()
         with pytest.raises(KilledError):
             workspace.run("train", "c2")
-    assert not any(path.exists() for path in outs)
-    (kept,) = Path(".codline/checkpoints").glob("*/*")
-    assert read_tensors(kept)[1]["epoch"] == 2
+    assert not any(path.exists() for path in outputs)
+    (checkpoint,) = Path(".codline/checkpoints").glob("*/*")
+    assert read_tensors(checkpoint)[1]["epoch"] == 2
     workspace.run("train", "c2")
-    assert [path.read_bytes() for path in outs] == expected
+    assert [path.read_bytes() for path in outputs] == expected
 
 
 @pytest.mark.slow
-def test_training_in_another_process_gives_the_same_bytes(workspace: Workspace) -> None:
-    outs = workspace.outputs("train", "c1")
-    expected = [path.read_bytes() for path in outs]
-    for path in outs:
+def test_train_in_another_process_writes_the_same_bytes(workspace: Workspace) -> None:
+    outputs = workspace.outputs("train", "c1")
+    expected = [path.read_bytes() for path in outputs]
+    for path in outputs:
         path.unlink()
     assert workspace.command("train", "c1").returncode == 0
-    assert [path.read_bytes() for path in outs] == expected
+    assert [path.read_bytes() for path in outputs] == expected
 
 
-STEPS = 3  # of an epoch: 25 images in batches of 8, the last image joining its neighbours
+def test_snapshot_has_the_weights_of_the_given_number_of_steps_before_the_end() -> None:
+    states: list[TrainingState] = []
+    recipe = make_recipe(snapshots=[STEPS, 2 * STEPS, EPOCHS * STEPS, 1])
+    _, final = train(recipe, on_epoch=copy_into(states))
+    for epochs_before_end in (1, 2):
+        weights = tensors_under("network", states[EPOCHS - 1 - epochs_before_end].tensors)
+        assert_same_tensors(tensors_under(f"snapshot.{epochs_before_end * STEPS}", final.tensors), weights)
+    first = tensors_under(f"snapshot.{EPOCHS * STEPS}", final.tensors)
+    assert_same_tensors(first, make_network().state_dict())
+    assert tensors_under("snapshot.1", final.tensors).keys() == first.keys()
 
 
-def test_a_snapshot_is_the_network_as_it_was_so_many_steps_before_the_end() -> None:
-    epochs: list[Progress] = []
-    _, done = trained(recipe(snapshots=[STEPS, 2 * STEPS, EPOCHS * STEPS, 1]), on_epoch=remembering(epochs))
-    for back in (1, 2):
-        then = epochs[EPOCHS - 1 - back].part("network")
-        assert all(torch.equal(value, then[key]) for key, value in done.part(f"snapshot.{back * STEPS}").items())
-    start = done.part(f"snapshot.{EPOCHS * STEPS}")
-    assert all(torch.equal(value, start[key]) for key, value in network().state_dict().items())
-    assert done.part("snapshot.1").keys() == start.keys()
+def test_snapshots_are_the_same_after_a_resume_and_change_nothing_else() -> None:
+    recipe, states = make_recipe(snapshots=[2, 4, 11]), list[TrainingState]()
+    uninterrupted, expected = train(recipe, on_epoch=copy_into(states))
+    assert uninterrupted == train_uninterrupted("ema")[0]
+    for state in states[:-1]:
+        resumed, final = train(recipe, resume=state)
+        assert resumed == uninterrupted
+        assert_same_tensors(final.tensors, expected.tensors)
 
 
-def test_snapshots_are_the_same_after_a_kill_and_change_nothing_else() -> None:
-    how, epochs = recipe(snapshots=[2, 4, 11]), list[Progress]()
-    whole, done = trained(how, on_epoch=remembering(epochs))
-    assert whole == trained_in_one_go("ema")[0]
-    for kept in epochs[:-1]:
-        again, resumed = trained(how, resume=kept)
-        assert again == whole
-        assert resumed.tensors.keys() == done.tensors.keys()
-        assert all(
-            torch.equal(value, done.tensors[key])
-            for key, value in resumed.tensors.items()
-            if key.startswith("snapshot.")
-        )
+def test_on_epoch_is_given_the_tensors_that_are_trained_not_copies() -> None:
+    network, addresses = make_network(), list[set[int]]()
+
+    def record_addresses(state: TrainingState) -> None:
+        tensors = {key: value for key, value in state.tensors.items() if not key.startswith("random.")}
+        addresses.append({value.data_ptr() for value in tensors.values()})
+
+    fit(network, make_data(), make_recipe(epochs=2), FIRST_CYCLE, seed=7, on_epoch=record_addresses)
+    assert addresses[0] == addresses[1]
+    assert {value.data_ptr() for value in network.state_dict().values()} <= addresses[0]
 
 
-def test_an_epoch_is_handed_the_tensors_that_are_trained_and_no_copies() -> None:
-    net, places = network(), list[set[int]]()
-
-    def look(progress: Progress) -> None:
-        places.append({value.data_ptr() for key, value in progress.tensors.items() if not key.startswith("random.")})
-
-    fit(net, examples(), recipe(epochs=2), seed=7, resume=None, on_epoch=look)
-    assert places[0] == places[1]
-    assert {value.data_ptr() for value in net.state_dict().values()} <= places[0]
+def test_snapshot_before_the_first_step_is_refused() -> None:
+    refusal = r"train\.snapshots: found 16 steps before the end, but training takes only 15 steps"
+    with pytest.raises(UserError, match=refusal):
+        train(make_recipe(snapshots=[16]))
 
 
-def test_a_snapshot_before_the_beginning_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"train\.snapshots: found 16 steps before the end, but training takes only 15 steps"
-    ):
-        trained(recipe(snapshots=[16]))
+def ids_of_batches(recipe: Recipe, context: TrainingContext) -> list[list[int]]:
+    """The ids of all batches in training: labeled and unlabeled ones alternate."""
+    batches: list[list[int]] = []
+    data = make_data()
+
+    def take(ids: np.ndarray) -> np.ndarray:
+        batches.append(ids.tolist())
+        return data.take(ids)
+
+    fit(make_network(), replace(data, take=take), recipe, context, seed=7)
+    return batches
 
 
-def asked_for(how: Recipe, beside: Beside) -> list[list[int]]:
-    """The ids that training took, step by step: labelled and unlabelled in turn."""
-    ids: list[list[int]] = []
-    known = examples()
-
-    def take(some: np.ndarray) -> np.ndarray:
-        ids.append(some.tolist())
-        return known.take(some)
-
-    fit(network(), replace(known, take=take), how, seed=7, resume=None, on_epoch=lambda _: None, beside=beside)
-    return ids
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_the_first_cycle_repeats_its_unlabelled_images_only_where_that_fault_is_asked_for(first: bool) -> None:
-    beside = Beside(None if first else network())
-    fault = recipe(objective={"name": "ema", "fixed_first_batch": True, "batch_size": 5})
-    unlabeled = asked_for(fault, beside)[1::2]
+@pytest.mark.parametrize("is_first_cycle", [True, False])
+def test_unlabeled_batch_is_repeated_only_in_the_first_cycle_and_if_configured(is_first_cycle: bool) -> None:
+    context = TrainingContext(IMAGE_SHAPE, None if is_first_cycle else make_network())
+    repeating = make_recipe(objective={"name": "ema", "fixed_first_batch": True, "batch_size": 5})
+    unlabeled = ids_of_batches(repeating, context)[1::2]
     assert all(len(ids) == 5 for ids in unlabeled)
-    assert all(ids == [25, 26, 27, 28, 29] for ids in unlabeled) == first
-    assert len({tuple(ids) for ids in asked_for(recipe(), beside)[1::2]}) == EPOCHS * STEPS
+    assert all(ids == [25, 26, 27, 28, 29] for ids in unlabeled) == is_first_cycle
+    assert len({tuple(ids) for ids in ids_of_batches(make_recipe(), context)[1::2]}) == EPOCHS * STEPS
 
 
-def test_one_pass_for_both_is_the_same_arithmetic_where_nothing_is_normalised_over_the_batch() -> None:
-    plain = Network(nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Tanh()), nn.Linear(5, 3))
-    nets = [copy.deepcopy(plain), copy.deepcopy(plain)]
-    runs = [Run(net, examples(), recipe(augment={}), 7, Beside()) for net in nets]
-    assert not runs[0].apart
-    runs[1].apart = True
-    for run in runs:
-        run.epoch(0)
-    for together, apart in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
-        assert together.detach().numpy() == pytest.approx(apart.detach().numpy(), abs=1e-5)
-    assert Run(network(), examples(), recipe(), 7, Beside()).apart
+def test_one_pass_over_labeled_and_unlabeled_images_computes_the_same_as_two_without_batch_norm() -> None:
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Tanh()), nn.Linear(5, 3))
+    networks = [copy.deepcopy(network), copy.deepcopy(network)]
+    one_pass, two_passes = (
+        TrainingRun(each, make_data(), make_recipe(augment={}), FIRST_CYCLE, seed=7) for each in networks
+    )
+    assert not one_pass.separate_passes
+    two_passes.separate_passes = True
+    for run in (one_pass, two_passes):
+        run.train_epoch(0)
+    for first, second in zip(*(each.parameters() for each in networks), strict=True):
+        assert first.detach().numpy() == pytest.approx(second.detach().numpy(), abs=1e-5)
 
 
-@pytest.mark.parametrize(("persists", "steps"), [(True, 2), (False, 1)])
-def test_the_average_goes_on_from_cycle_to_cycle_where_it_persists(
-    workspace: Workspace, persists: bool, steps: int
+def test_networks_with_batch_norm_process_labeled_and_unlabeled_images_separately() -> None:
+    assert TrainingRun(make_network(), make_data(), make_recipe(), FIRST_CYCLE, seed=7).separate_passes
+
+
+@pytest.mark.parametrize(("persists", "cycles"), [(True, 2), (False, 1)])
+def test_teacher_continues_from_the_previous_cycle_if_it_persists(
+    workspace: Workspace, persists: bool, cycles: int
 ) -> None:
     workspace.change(**{"train.objective": {"name": "ema", "persists": persists}, "train.batch_size": 1000})
     for cycle in ("c1", "c2"):
         workspace.run("train", cycle)
     tensors, _ = read_tensors(workspace.path("train", "auxiliary", "c2"))
-    assert int(tensors["companion.average.n_averaged"]) == steps * 3  # epochs
+    assert int(tensors["companion.average.n_averaged"]) == cycles * 3  # epochs, of one step each
 
 
-def test_the_cyclic_objective_trains_from_the_second_cycle_on(workspace: Workspace) -> None:
+def test_cyclic_objective_has_a_loss_from_the_second_cycle_on(workspace: Workspace) -> None:
     workspace.change(**{"train.objective": {"name": "cyclic", "weight": 1.0}})
     losses = {}
     for cycle in ("c1", "c2"):
         workspace.run("train", cycle)
-        losses[cycle] = tables.read_csv(workspace.path("train", "curve", cycle), tables.TRAINING)[
-            "unsupervised_loss"
-        ].to_pylist()
+        curve = tables.read_csv(workspace.path("train", "training_curve", cycle), tables.TRAINING)
+        losses[cycle] = curve["unsupervised_loss"].to_pylist()
     assert set(losses["c1"]) == {0.0}
     assert min(losses["c2"]) > 0
 
 
-def test_two_heads_are_trained_killed_and_resumed_exactly() -> None:
-    how, epochs = (
-        recipe(objective={"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}),
-        list[Progress](),
-    )
-    whole, done = trained(how, on_epoch=remembering(epochs))
-    again, resumed = trained(how, resume=epochs[1])
-    assert again == whole
-    assert torch.equal(resumed.tensors["companion.second.weight"], done.tensors["companion.second.weight"])
-    assert not torch.equal(done.tensors["companion.second.weight"], epochs[0].tensors["companion.second.weight"])
+def test_second_head_of_ema_is_trained_and_resumed_exactly() -> None:
+    objective = {"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}
+    recipe, states, head = make_recipe(objective=objective), list[TrainingState](), "companion.second.weight"
+    uninterrupted, expected = train(recipe, on_epoch=copy_into(states))
+    resumed, final = train(recipe, resume=states[1])
+    assert resumed == uninterrupted
+    assert torch.equal(final.tensors[head], expected.tensors[head])
+    assert not torch.equal(expected.tensors[head], states[0].tensors[head])
 
 
-def test_adam_steps_as_torchs_own_does() -> None:
-    how, known, net = recipe("none", epochs=1, batch_size=25, augment={}, **ADAM), examples(), network()
-    fit(net, known, how, seed=7, resume=None, on_epoch=lambda _: None)
-    by_hand = network().train()
+def test_adam_takes_the_step_of_torch_optim_adam() -> None:
+    data, network, by_hand = make_data(), make_network(), make_network().train()
+    recipe = make_recipe("none", epochs=1, batch_size=25, augment={}, **OPTIMIZERS["adam"])
+    fit(network, data, recipe, FIRST_CYCLE, seed=7)
     torch.manual_seed(7)
     order = torch.randperm(25, generator=torch.Generator().manual_seed(7)).numpy()
     optimizer = torch.optim.Adam(by_hand.parameters(), 0.005, weight_decay=5e-4)
-    inputs = known.normalize(torch.from_numpy(known.take(known.labeled[order])))
-    nn.functional.cross_entropy(by_hand(inputs), torch.from_numpy(known.labels[order].astype(np.int64))).backward()
+    inputs = data.normalize(torch.from_numpy(data.take(data.labeled_ids[order])))
+    nn.functional.cross_entropy(by_hand(inputs), torch.from_numpy(data.labels[order].astype(np.int64))).backward()
     optimizer.step()
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(net.parameters(), by_hand.parameters(), strict=True))
+    pairs = zip(network.parameters(), by_hand.parameters(), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
 
 
-def test_a_momentum_beside_adam_is_refused() -> None:
-    with pytest.raises(ValueError, match="0 beside optimizer: adam, which has its own"):
-        recipe(optimizer="adam")
+def test_momentum_with_adam_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 with optimizer: adam, which has its own"):
+        make_recipe(optimizer="adam")

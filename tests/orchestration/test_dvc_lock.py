@@ -1,4 +1,4 @@
-"""dvc.lock is the text that DVC itself would write, whole at every instant."""
+"""dvc.lock has the text that DVC itself would write, and is complete at every instant."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -26,31 +26,31 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(sorted(ENTRIES)), st.sampled_from(sorted(ENTRIES))), min_size=1, max_size=6))
-def test_entries_put_in_one_by_one_are_what_dvc_would_dump_at_once(puts: list[tuple[str, str]]) -> None:
+def test_replace_entry_gives_the_text_that_dvc_would_write(replacements: list[tuple[str, str]]) -> None:
     text, data = dvc_lock.HEAD, {}
-    for name, content in puts:
-        text = dvc_lock.spliced(text, {name: ENTRIES[content]})
+    for name, content in replacements:
+        text = dvc_lock.replace_entry(text, {name: ENTRIES[content]})
         data[name] = deepcopy(ENTRIES[content])  # one object named twice would be dumped as an alias
     assert text == dumps_yaml({"schema": "2.0", "stages": data})
 
 
-def test_putting_back_what_is_there_changes_nothing() -> None:
+def test_replace_entry_with_the_same_entry_changes_nothing() -> None:
     for name, entry in ENTRIES.items():
-        assert dvc_lock.spliced(COMMITTED, {name: entry}) == COMMITTED
+        assert dvc_lock.replace_entry(COMMITTED, {name: entry}) == COMMITTED
 
 
 @pytest.mark.parametrize(
-    "stump", ["", "schema: '2.0'\nstages:\n  prepare:\n", LOCK[:-3] + "\n   : x: y", "stages: 3\n"]
+    "truncated", ["", "schema: '2.0'\nstages:\n  prepare:\n", LOCK[:-3] + "\n   : x: y", "stages: 3\n"]
 )
-def test_a_dvc_lock_cut_off_by_a_kill_is_put_back(here: Path, stump: str) -> None:
-    (here / "dvc.lock").write_text(stump)
+def test_repair_restores_a_truncated_dvc_lock(here: Path, truncated: str) -> None:
+    (here / "dvc.lock").write_text(truncated)
     (here / ".codline/dvc.lock").write_text(LOCK)
-    dvc_lock.heal()
+    dvc_lock.repair()
     assert (here / "dvc.lock").read_text() == LOCK
 
 
-def test_a_whole_dvc_lock_is_left_alone(here: Path) -> None:
+def test_repair_leaves_a_valid_dvc_lock_alone(here: Path) -> None:
     (here / "dvc.lock").write_text(LOCK)
     (here / ".codline/dvc.lock").write_text(LOCK.replace("prepare", "other"))
-    dvc_lock.heal()
+    dvc_lock.repair()
     assert (here / "dvc.lock").read_text() == LOCK

@@ -1,4 +1,4 @@
-"""What a kill leaves of DVC's memory of a run is not in the way of the next one."""
+"""DVC's run cache: what a kill leaves of an entry does not disturb the next run."""
 
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dvc.repo import Repo
 
-from codline.orchestration import workspace
+from codline.orchestration.dvc_stages import DvcStages
 from tests.project import BIN
 
 PIPELINE = """stages:
@@ -20,15 +20,14 @@ PIPELINE = """stages:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A DVC repository with one stage, run once, and then forgotten by all but the memory of runs."""
-    monkeypatch.setenv("CODLINE_WARM", "")
+    """A DVC repository with one stage, run once, whose results are then removed from everywhere but the run cache."""
     root = tmp_path / "project"
     root.mkdir()
     monkeypatch.chdir(root)
     Repo.init(no_scm=True).close()
     (root / "dvc.yaml").write_text(PIPELINE)
     (root / "single").write_text("once\n")
-    assert workspace.reproduce("double")
+    assert DvcStages().reproduce("double")
     forget(root)
     return root
 
@@ -47,35 +46,35 @@ def runs(root: Path) -> int:
     return (root.parent / "runs").read_text().count("run")
 
 
-def test_a_run_that_is_remembered_is_not_run_again(here: Path) -> None:
-    assert workspace.reproduce("double")
+def test_run_cache_restores_a_run_without_running_it(here: Path) -> None:
+    assert DvcStages().reproduce("double")
     assert (here / "double").read_text() == "once\nonce\n"
     assert runs(here) == 1
 
 
 @pytest.mark.parametrize("left", [None, "", "cmd: echo\n", "cmd: echo\nouts:\n- path: other\n"])
-def test_a_kill_before_the_entry_was_there_costs_a_run_and_no_more(here: Path, left: str | None) -> None:
+def test_run_cache_treats_an_empty_directory_as_a_miss(here: Path, left: str | None) -> None:
     place = folder(here)
     shutil.rmtree(place)
     place.mkdir()
     if left is not None:
         (place / ".half.tmp").write_text(left)
-    assert workspace.reproduce("double")
+    assert DvcStages().reproduce("double")
     assert runs(here) == 2
     forget(here)
-    assert workspace.reproduce("double")
+    assert DvcStages().reproduce("double")
     assert (here / "double").read_text() == "once\nonce\n"
     assert runs(here) == 2
 
 
-def test_half_an_entry_beside_a_whole_one_is_passed_over(here: Path) -> None:
+def test_run_cache_ignores_a_partial_entry(here: Path) -> None:
     (folder(here) / ".half.tmp").write_text("cmd: echo\nouts:\n- path: other\n")
-    assert workspace.reproduce("double")
+    assert DvcStages().reproduce("double")
     assert runs(here) == 1
 
 
-def test_dvc_by_itself_fails_on_a_folder_without_an_entry(here: Path) -> None:
-    """When it no longer does, flows/memory.py can go."""
+def test_dvc_itself_fails_on_an_empty_directory(here: Path) -> None:
+    """When it no longer does, codline/orchestration/run_cache.py can be removed."""
     for entry in folder(here).iterdir():
         entry.unlink()
     done = subprocess.run([BIN / "dvc", "repro"], capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A forked process is the one that was asked for, in all that its caller and its files can see of it."""
+"""A forked process behaves as the process that was asked for, as far as its caller and its files can tell."""
 
 import os
 import shutil
@@ -12,48 +12,51 @@ from pathlib import Path
 
 import pytest
 
+from codline.runtime.fork_server import SOCKET
 from tests.workspace import REPOSITORY
 
 ECHO = """
 import json, os, sys
-print(json.dumps({"arguments": sys.argv[1:], "folder": os.getcwd(), "word": os.environ["WORD"], "in": sys.stdin.read(), "early": "colorsys" in sys.modules}))
-sys.stderr.write("aside")
+preloaded = "colorsys" in sys.modules
+seen = [sys.argv[1:], os.getcwd(), os.environ["WORD"], sys.stdin.read(), preloaded]
+print(json.dumps(seen))
+sys.stderr.write("to standard error")
 sys.exit(int(sys.argv[1]))
 """
-LONG = "import pathlib, os, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
+SLEEP = "import pathlib, os, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the warm process forks, so it is for Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
-    """A folder with a package named like one of ours."""
+def directory(tmp_path: Path) -> Path:
+    """A directory with a package `stages` of its own, which runs modules as ours does."""
     (tmp_path / "stages").mkdir()
-    (tmp_path / "stages/__init__.py").write_text("import codline\n")
+    shutil.copy(REPOSITORY / "stages/__init__.py", tmp_path / "stages")
+    shutil.copy(REPOSITORY / "stages/__main__.py", tmp_path / "stages")
     return tmp_path
 
 
 @pytest.fixture
-def warm(here: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "codline.runtime.fork_server", "door", "colorsys"], cwd=here, env=environment(here)
-    ) as process:
-        wait_until(lambda: (here / "door").exists())
+def server(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "codline.runtime.fork_server", "socket", str(os.getpid()), "colorsys"]
+    with subprocess.Popen(command, cwd=directory, env=environment(directory)) as process:
+        wait_until(lambda: (directory / "socket").exists())
         yield process
         process.kill()
 
 
-def environment(here: Path, **more: str) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{REPOSITORY}"} | more
+def environment(directory: Path, **changes: str) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": f"{directory}{os.pathsep}{REPOSITORY}", SOCKET: "socket"} | changes
 
 
-def asked(here: Path, code: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    (here / "stages/word.py").write_text(code)
+def run_stage(directory: Path, code: str, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    (directory / "stages/example.py").write_text(code)
     return subprocess.run(
-        [sys.executable, "-m", "stages.word", *arguments],
-        cwd=here,
-        env=environment(here, **({"CODLINE_WARM": "door"} | more)),
-        input="heard",
+        [sys.executable, "-m", "stages", "example", *arguments],
+        cwd=directory,
+        env=environment(directory, **changes),
+        input="from standard input",
         capture_output=True,
         text=True,
         timeout=30,
@@ -68,7 +71,7 @@ def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -76,77 +79,74 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_streams_arguments_folder_environment_and_exit_code_are_the_caller_s(
-    here: Path, warm: object, code: int
+def test_forked_stage_has_the_streams_arguments_directory_environment_and_exit_code_of_a_normal_one(
+    directory: Path, server: object, code: int
 ) -> None:
-    plain = asked(here, ECHO, str(code), WORD="x", CODLINE_WARM="nobody")
-    forked = asked(here, ECHO, str(code), WORD="x")
-    assert '"early": false' in plain.stdout
-    assert forked.stdout == plain.stdout.replace('"early": false', '"early": true')
-    assert (forked.stderr, forked.returncode) == (plain.stderr, plain.returncode) == ("aside", code)
+    normal = run_stage(directory, ECHO, str(code), WORD="x", **{SOCKET: "missing"})
+    forked = run_stage(directory, ECHO, str(code), WORD="x")
+    assert "false]" in normal.stdout
+    assert forked.stdout == normal.stdout.replace("false]", "true]")
+    assert (forked.stderr, forked.returncode) == (normal.stderr, normal.returncode) == ("to standard error", code)
 
 
-def test_what_runs_is_what_the_file_says_now(here: Path, warm: object) -> None:
-    assert asked(here, "print('old')").stdout == "old\n"
-    assert asked(here, "print('a new one')").stdout == "a new one\n"
+def test_forked_stage_runs_the_code_that_its_file_has_now(directory: Path, server: object) -> None:
+    assert run_stage(directory, "print('old')").stdout == "old\n"
+    assert run_stage(directory, "print('a new one')").stdout == "a new one\n"
 
 
-def test_what_runs_is_the_code_of_the_caller_s_folder(
-    here: Path, warm: object, tmp_path_factory: pytest.TempPathFactory
+def test_forked_stage_runs_the_code_of_the_caller_s_directory(
+    directory: Path, server: object, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    there = tmp_path_factory.mktemp("there")
-    shutil.copytree(here / "stages", there / "stages")
-    assert asked(here, "print('here')").stdout == "here\n"
-    assert asked(
-        there, "import stages, sys; print('there', stages.__file__, sys.path[0])", CODLINE_WARM=str(here / "door")
-    ).stdout.split() == [
-        "there",
-        str(there / "stages/__init__.py"),
-        str(there),
-    ]
+    other = tmp_path_factory.mktemp("other")
+    shutil.copytree(directory / "stages", other / "stages")
+    code = "import stages, sys; print(stages.__file__, sys.path[0])"
+    output = run_stage(other, code, **{SOCKET: str(directory / "socket")}).stdout
+    assert output.split() == [str(other / "stages/__init__.py"), str(other)]
 
 
-@pytest.mark.parametrize(("package", "early"), [("stages", True), ("flows", False)])
-def test_only_stages_and_what_stands_beside_them_are_forked(
-    here: Path, warm: object, package: str, early: bool
-) -> None:
-    (here / package).mkdir(exist_ok=True)
-    (here / package / "__init__.py").write_text("import codline\n")
-    (here / package / "looked.py").write_text("import sys; print('colorsys' in sys.modules)")
-    done = subprocess.run(
-        [sys.executable, "-m", f"{package}.looked"],
-        cwd=here,
-        env=environment(here, CODLINE_WARM="door"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == [str(early)]
-
-
-def test_an_exception_is_shown_and_ends_with_one(here: Path, warm: object) -> None:
-    done = asked(here, "import sys; assert 'colorsys' in sys.modules; raise ValueError('no')")
+def test_forked_stage_that_raises_prints_the_traceback_and_exits_with_1(directory: Path, server: object) -> None:
+    done = run_stage(directory, "import sys; assert 'colorsys' in sys.modules; raise ValueError('no')")
     assert done.returncode == 1
     assert done.stderr.endswith("ValueError: no\n")
 
 
-def test_a_killed_process_looks_killed_to_the_caller(here: Path, warm: object) -> None:
-    assert asked(here, "import os, signal; os.kill(os.getpid(), signal.SIGTERM)").returncode == -signal.SIGTERM
+def test_forked_stage_that_is_killed_looks_killed_to_its_caller(directory: Path, server: object) -> None:
+    done = run_stage(directory, "import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
+    assert done.returncode == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("victim", ["caller", "warm"])
-def test_nobody_outlives_the_caller_or_the_warm_process(here: Path, warm: subprocess.Popen[bytes], victim: str) -> None:
-    (here / "stages/word.py").write_text(LONG)
-    with subprocess.Popen(
-        [sys.executable, "-m", "stages.word"], cwd=here, env=environment(here, CODLINE_WARM="door")
-    ) as caller:
-        wait_until(lambda: (here / "pid").exists() and (here / "pid").read_text())
-        pid = int((here / "pid").read_text())
+@pytest.mark.parametrize("victim", ["caller", "server"])
+def test_forked_stage_ends_with_its_caller_and_with_the_server(
+    directory: Path, server: subprocess.Popen[bytes], victim: str
+) -> None:
+    (directory / "stages/example.py").write_text(SLEEP)
+    command = [sys.executable, "-m", "stages", "example"]
+    with subprocess.Popen(command, cwd=directory, env=environment(directory)) as caller:
+        wait_until(lambda: (directory / "pid").exists() and (directory / "pid").read_text())
+        pid = int((directory / "pid").read_text())
         assert pid != caller.pid
-        (caller if victim == "caller" else warm).kill()
-        wait_until(lambda: gone(pid))
+        (caller if victim == "caller" else server).kill()
+        wait_until(lambda: has_ended(pid))
         assert caller.wait(20) == -signal.SIGKILL
 
 
-def test_other_users_cannot_reach_it(here: Path, warm: object) -> None:
-    assert stat.S_IMODE((here / "door").stat().st_mode) == 0o600
+def test_fork_server_ends_with_its_owner(directory: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as owner:
+        command = [sys.executable, "-m", "codline.runtime.fork_server", "socket", str(owner.pid)]
+        with subprocess.Popen(command, cwd=directory, env=environment(directory)) as process:
+            wait_until(lambda: (directory / "socket").exists())
+            owner.kill()
+            assert process.wait(20) == -signal.SIGKILL
+
+
+def test_fork_server_s_socket_is_accessible_to_its_user_alone(directory: Path, server: object) -> None:
+    assert stat.S_IMODE((directory / "socket").stat().st_mode) == 0o600
+
+
+def test_an_unknown_stage_is_refused_with_one_sentence(directory: Path) -> None:
+    command = [sys.executable, "-m", "stages", "trian"]
+    done = subprocess.run(
+        command, cwd=directory, env=environment(directory), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("codline: found trian, expected one of the stages in dvc.yaml")

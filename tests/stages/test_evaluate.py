@@ -1,4 +1,4 @@
-"""evaluate: what is written agrees with scikit-learn on the predictions of the same file."""
+"""evaluate: metrics agree with scikit-learn on the predictions written next to them."""
 
 import csv
 import json
@@ -10,20 +10,20 @@ from codline.data import tables
 from tests.workspace import Workspace
 
 
-def test_metrics_agree_with_scikit_learn_on_the_predictions(workspace: Workspace) -> None:
+def test_evaluate_writes_metrics_that_agree_with_scikit_learn_on_the_predictions(workspace: Workspace) -> None:
     metrics = json.loads(workspace.path("evaluate", "metrics", "c3").read_text())
     with workspace.path("evaluate", "predictions", "c3").open(newline="") as file:
         rows = list(csv.DictReader(file))
     actual, predicted = ([row[name] for row in rows] for name in ("actual", "predicted"))
     assert metrics["accuracy"] == pytest.approx(accuracy_score(actual, predicted))
     assert list(metrics["per_class_accuracy"].values()) == pytest.approx(recall_score(actual, predicted, average=None))
-    truth = tables.read(workspace.path("evaluate", "test", "c3"), tables.TEST).to_pylist()
+    truth = tables.read_table(workspace.path("evaluate", "test", "c3"), tables.TEST).to_pylist()
     assert [(int(row["id"]), row["actual"]) for row in rows] == [(row["id"], str(row["label"])) for row in truth]
 
 
-def test_metrics_say_how_many_labels_the_model_has_seen(workspace: Workspace) -> None:
+def test_evaluate_writes_the_number_of_labels_that_the_model_was_trained_on(workspace: Workspace) -> None:
     for cycle in ("c1", "c2", "c3"):
-        labels = tables.read(workspace.path("train", "labeled", cycle), tables.LABELED).num_rows
+        labels = tables.read_table(workspace.path("train", "labeled", cycle), tables.LABELED).num_rows
         assert json.loads(workspace.path("evaluate", "metrics", cycle).read_text())["labels"] == labels
 
 

@@ -1,4 +1,4 @@
-"""score: cyclic output discrepancy, computed a second time by hand from the two models' files."""
+"""score: scores recomputed from the files of models and images, without codline's inference code."""
 
 import json
 
@@ -11,291 +11,262 @@ from safetensors.torch import load_file
 from scipy.special import entr
 
 from codline.core.errors import DataError, UserError
-from codline.core.random_streams import derive
 from codline.data import tables
+from codline.data.random_streams import derive_seed
 from codline.models.base import Network
 from codline.models.small_cnn import SmallCnn
 from tests.workspace import Workspace
 
-
-def all_images(workspace: Workspace) -> tuple[np.ndarray, torch.Tensor]:
-    """Ids and standardised images, read with pyarrow alone."""
-    facts = json.loads(workspace.path("score", "dataset", "c2").read_text())
-    table = pa.ipc.open_file(workspace.path("score", "images", "c2")).read_all()
-    pixels = np.array(table["image"].to_pylist(), np.float32).reshape(-1, *facts["shape"]) / 255
-    return table["id"].to_numpy(), torch.from_numpy((pixels - np.float32(facts["mean"])) / np.float32(facts["std"]))
+ORACLE_BASELINE = {"strategy": {"name": "true_loss"}, "truth": "oracle"}
 
 
-def probs(workspace: Workspace, cycle: str, images: torch.Tensor) -> np.ndarray:
-    """One forward of one batch, through a network filled from the model's file."""
-    network = SmallCnn(width=workspace.pipeline.params["prepare"]["model"]["width"]).build(10, tuple(images.shape[1:]))
-    network.load_state_dict(load_file(workspace.path("train", "model", cycle)))
-    with torch.no_grad():
-        outputs: np.ndarray = network.eval()(images).double().softmax(1).numpy()
-    return outputs
-
-
-def unlabeled(workspace: Workspace) -> np.ndarray:
-    pool = tables.read(workspace.path("score", "pool", "c2"), tables.POOL)["id"].to_pylist()
-    labeled = tables.read(workspace.path("score", "labeled", "c2"), tables.LABELED)["id"].to_pylist()
-    return np.array(sorted(set(pool) - set(labeled)))
-
-
-def test_cod_is_what_two_models_and_a_norm_give_by_hand(workspace: Workspace) -> None:
-    everyone, images = all_images(workspace)
-    ids = unlabeled(workspace)
-    images = images[np.searchsorted(everyone, ids)]
-    moved = np.sqrt(((probs(workspace, "c2", images) - probs(workspace, "c1", images)) ** 2).sum(1))
-
-    found = tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)
-    assert found["id"].to_numpy().tolist() == ids.tolist()
-    assert found["score"].to_numpy() == pytest.approx(moved, abs=1e-6)
-
-    asked = tables.read(workspace.path("select", "query", "c2"), tables.QUERY)["id"].to_pylist()
-    assert asked == sorted(ids, key=lambda i: -moved[np.searchsorted(ids, i)])[: len(asked)]
-
-
-def test_the_first_cycle_measures_against_the_untrained_model_and_wants_the_smallest(workspace: Workspace) -> None:
-    workspace.change(**{"score.strategy": {"name": "cod", "first_cycle": "smallest"}})
-    workspace.run("score", "c1")
-    everyone, images = all_images(workspace)
-    found = tables.read(workspace.path("score", "scores", "c1"), tables.SCORES)
-    images = images[np.searchsorted(everyone, found["id"].to_numpy())]
-    untrained = SmallCnn(width=4).build(10, (1, 8, 8))
-    untrained.load_state_dict(load_file(workspace.path("prepare", "model")))
-    with torch.no_grad():
-        before = untrained.eval()(images).double().softmax(1).numpy()
-    assert found["score"].to_numpy() == pytest.approx(
-        -np.linalg.norm(probs(workspace, "c1", images) - before, axis=1), abs=1e-6
-    )
-
-
-@pytest.mark.parametrize("batch_size", [7, 64, 100, 1024])
-def test_scores_and_outputs_are_the_same_bytes_for_every_batch_size(workspace: Workspace, batch_size: int) -> None:
-    expected = [path.read_bytes() for path in workspace.outputs("score", "c2")]
-    workspace.change(**{"score.batch_size": batch_size})
-    workspace.run("score", "c2")
-    outputs, scores = workspace.outputs("score", "c2")
-    assert [outputs.read_bytes(), scores.read_bytes()] == expected
-
-
-def test_random_scores_differ_from_cycle_to_cycle_and_not_from_run_to_run(workspace: Workspace) -> None:
-    workspace.change(**{"score.strategy": {"name": "random"}})
-    for cycle in ("c1", "c2"):
-        workspace.run("score", cycle)
-    first, second = (
-        tables.read(workspace.path("score", "scores", cycle), tables.SCORES)["score"].to_numpy()
-        for cycle in ("c1", "c2")
-    )
-    assert not np.isin(second, first).any()
-    workspace.run("score", "c2")
-    assert np.array_equal(
-        tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)["score"].to_numpy(), second
-    )
-
-
-def test_outputs_say_which_cycle_they_are_of(workspace: Workspace) -> None:
-    for cycle, argument in (("c1", "previous_outputs"), ("c2", "previous_outputs"), ("c2", "outputs")):
-        schema = pq.read_schema(workspace.path("score", argument, cycle))
-        assert tables.metadata(schema) == {
-            "cycle": {"c1previous_outputs": "init", "c2previous_outputs": "c1", "c2outputs": "c2"}[cycle + argument]
-        }
-
-
-def scored(workspace: Workspace, cycle: str = "c2", **changes: object) -> dict[int, float]:
+def score(workspace: Workspace, cycle: str = "c2", **changes: object) -> dict[int, float]:
+    """Run the stage with changed parameters and return the scores by id."""
     workspace.change(**{f"score.{key}": value for key, value in changes.items()})
     workspace.run("score", cycle)
-    table = tables.read(workspace.path("score", "scores", cycle), tables.SCORES)
+    return read_scores(workspace, cycle)
+
+
+def read_scores(workspace: Workspace, cycle: str = "c2") -> dict[int, float]:
+    table = tables.read_table(workspace.path("score", "scores", cycle), tables.SCORES)
     return dict(zip(table["id"].to_pylist(), table["score"].to_pylist(), strict=True))
 
 
-def filled(workspace: Workspace, prefix: str, cycle: str = "c2") -> Network:
-    """A network of the weights that training kept beside the model, read without our code."""
-    tensors = load_file(workspace.path("train", "auxiliary", cycle))
+def read_query(workspace: Workspace, cycle: str) -> list[int]:
+    ids: list[int] = tables.read_table(workspace.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
+    return ids
+
+
+def read_labels(workspace: Workspace) -> dict[int, int]:
+    table = tables.read_table(workspace.path("prepare", "oracle"), tables.ORACLE)
+    return dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))
+
+
+def unlabeled_ids(workspace: Workspace, cycle: str) -> list[int]:
+    pool = tables.read_table(workspace.path("score", "pool", cycle), tables.POOL)["id"].to_pylist()
+    labeled = tables.read_table(workspace.path("score", "labeled", cycle), tables.LABELED)["id"].to_pylist()
+    return sorted(set(pool) - set(labeled))
+
+
+def read_images(workspace: Workspace, ids: list[int]) -> torch.Tensor:
+    """Standardized images, read with pyarrow alone."""
+    info = json.loads(workspace.path("score", "dataset", "c2").read_text())
+    table = pa.ipc.open_file(workspace.path("score", "images", "c2")).read_all()
+    rows = np.searchsorted(table["id"].to_numpy(), ids)
+    pixels = np.array(table["image"].take(rows).to_pylist(), np.float32).reshape(-1, *info["shape"]) / 255
+    return torch.from_numpy((pixels - np.float32(info["mean"])) / np.float32(info["std"]))
+
+
+def load_model(workspace: Workspace, cycle: str) -> Network:
+    """The network of a cycle, or the untrained one (`init`)."""
+    path = workspace.path("prepare", "model") if cycle == "init" else workspace.path("train", "model", cycle)
+    return build_network(load_file(path))
+
+
+def load_auxiliary(workspace: Workspace, prefix: str) -> Network:
+    tensors = load_file(workspace.path("train", "auxiliary", "c2"))
+    return build_network({key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)})
+
+
+def build_network(tensors: dict[str, torch.Tensor]) -> Network:
     network = SmallCnn(width=4).build(10, (1, 8, 8)).eval()
-    network.load_state_dict(
-        {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-    )
+    network.load_state_dict(tensors)
     return network
 
 
-def moved_from(workspace: Workspace, network: Network, cycle: str = "c2") -> np.ndarray:
-    """What every unlabelled image of the cycle moved by, from this network to the cycle's model."""
-    everyone, images = all_images(workspace)
-    ids = tables.read(workspace.path("score", "scores", cycle), tables.SCORES)["id"].to_numpy()
-    images = images[np.searchsorted(everyone, ids)]
+def probs(network: Network, images: torch.Tensor) -> np.ndarray:
     with torch.no_grad():
-        before = network(images).double().softmax(1).numpy()
-    distance: np.ndarray = np.linalg.norm(probs(workspace, cycle, images) - before, axis=1)
-    return distance
+        outputs: np.ndarray = network(images).double().softmax(1).numpy()
+    return outputs
 
 
-def test_the_last_cycle_s_outputs_are_the_same_kept_or_recomputed(workspace: Workspace) -> None:
-    kept = scored(workspace)
-    assert scored(workspace, previous="recomputed") == kept
+def discrepancies(workspace: Workspace, reference: Network, cycle: str = "c2") -> np.ndarray:
+    """Distances between the outputs of the cycle's model and of a reference, for the images that were scored."""
+    images = read_images(workspace, list(read_scores(workspace, cycle)))
+    difference = probs(load_model(workspace, cycle), images) - probs(reference, images)
+    distances: np.ndarray = np.sqrt((difference**2).sum(axis=1))
+    return distances
 
 
-def test_a_subset_of_the_pool_is_scored_as_the_whole_would_be(workspace: Workspace) -> None:
-    whole = scored(workspace)
-    some = scored(workspace, subset=100)
-    assert len(some) == 100
-    assert {i: whole[i] for i in some} == some
-    assert scored(workspace, previous="recomputed") == some
-    assert pq.read_table(workspace.path("score", "outputs", "c2"))["id"].to_pylist() == list(some)
-    assert list(scored(workspace, "c1", previous="kept")) != list(some)
+def test_cod_is_the_distance_between_the_outputs_of_two_cycles(workspace: Workspace) -> None:
+    scores, expected = read_scores(workspace), discrepancies(workspace, load_model(workspace, "c1"))
+    assert list(scores) == unlabeled_ids(workspace, "c2")
+    assert list(scores.values()) == pytest.approx(expected, abs=1e-6)
+    query, distances = read_query(workspace, "c2"), dict(zip(scores, expected, strict=True))
+    assert query == sorted(distances, key=lambda i: -distances[i])[: len(query)]
 
 
-def test_a_random_view_changes_the_scores_and_repeats_itself(workspace: Workspace) -> None:
-    plain = scored(workspace, previous="recomputed")
-    seen = scored(workspace, augment={"crop": 1, "flip": True})
-    assert seen != plain
-    assert scored(workspace) == seen
+def test_cod_prefers_small_distances_to_the_untrained_model_in_the_first_cycle(workspace: Workspace) -> None:
+    scores = score(workspace, "c1", strategy={"name": "cod", "first_cycle": "smallest"})
+    expected = -discrepancies(workspace, load_model(workspace, "init"), "c1")
+    assert list(scores.values()) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_view_that_the_last_model_did_not_see_is_refused(workspace: Workspace) -> None:
-    with pytest.raises(
-        UserError, match="expected previous: recomputed beside augment: both models must see the same view"
-    ):
-        scored(workspace, augment={"crop": 1})
+def test_cod_can_use_an_independent_network_in_the_first_cycle(workspace: Workspace) -> None:
+    scores = score(workspace, "c1", strategy={"name": "cod", "first_cycle": "independent"})
+    independent = SmallCnn(width=4).initial_network(10, (1, 8, 8), derive_seed(0, "independent")).eval()
+    assert list(scores.values()) == pytest.approx(-discrepancies(workspace, independent, "c1"), abs=1e-6)
+    assert not torch.equal(independent.head.weight, load_model(workspace, "init").head.weight)
 
 
-def test_emaod_is_what_the_average_gives_by_hand(workspace: Workspace) -> None:
-    found = scored(workspace, strategy={"name": "emaod"})
-    average = filled(workspace, "companion.average.module.")
-    assert list(found.values()) == pytest.approx(moved_from(workspace, average), abs=1e-6)
-    assert max(found.values()) > 1e-3
+def test_emaod_is_the_distance_to_the_averaged_weights(workspace: Workspace) -> None:
+    scores = score(workspace, strategy={"name": "emaod"})
+    expected = discrepancies(workspace, load_auxiliary(workspace, "companion.average.module."))
+    assert list(scores.values()) == pytest.approx(expected, abs=1e-6)
+    assert max(scores.values()) > 1e-3
 
 
-def test_tod_is_what_a_snapshot_gives_by_hand(workspace: Workspace) -> None:
+def test_tod_is_the_distance_to_a_snapshot(workspace: Workspace) -> None:
     workspace.change(**{"train.snapshots": [3, 7]})
     workspace.run("train", "c2")
-    found = scored(workspace, strategy={"name": "tod", "steps": 7})
-    assert list(found.values()) == pytest.approx(moved_from(workspace, filled(workspace, "snapshot.7.")), abs=1e-6)
-    assert max(found.values()) > 1e-3
-    assert scored(workspace, strategy={"name": "tod", "steps": 3}) != found
+    scores = score(workspace, strategy={"name": "tod", "steps": 7})
+    expected = discrepancies(workspace, load_auxiliary(workspace, "snapshot.7."))
+    assert list(scores.values()) == pytest.approx(expected, abs=1e-6)
+    assert max(scores.values()) > 1e-3
+    assert score(workspace, strategy={"name": "tod", "steps": 3}) != scores
 
 
-def test_a_committee_is_this_model_and_the_snapshots_of_its_training(workspace: Workspace) -> None:
+def test_qbc_counts_the_votes_of_the_model_and_its_snapshots(workspace: Workspace) -> None:
     workspace.change(**{"train.snapshots": [3, 7, 20]})
     workspace.run("train", "c2")
-    found = scored(workspace, strategy={"name": "qbc", "by": "variation_ratio", "members": [3, 20]})
-    everyone, images = all_images(workspace)
-    images = images[np.searchsorted(everyone, list(found))]
-    with torch.no_grad():
-        others = [filled(workspace, f"snapshot.{steps}.")(images).double().softmax(1).numpy() for steps in (3, 20)]
-    ballots = np.stack([each.argmax(1) for each in (probs(workspace, "c2", images), *others)])
-    against = [1 - np.bincount(ballot).max() / 3 for ballot in ballots.T]
-    assert list(found.values()) == pytest.approx(against, abs=1e-5)
-    assert len(set(against)) > 1
-    assert len(set(found.values())) > len(found) // 2
-
-
-def test_the_first_cycle_can_measure_against_an_independent_network(workspace: Workspace) -> None:
-    found = scored(workspace, "c1", strategy={"name": "cod", "first_cycle": "independent"})
-    stranger = SmallCnn(width=4).initial(10, (1, 8, 8), derive(0, "independent")).eval()
-    assert list(found.values()) == pytest.approx(-moved_from(workspace, stranger, "c1"), abs=1e-6)
-    assert not torch.equal(stranger.head.weight, load_file(workspace.path("prepare", "model"))["head.weight"])
+    scores = score(workspace, strategy={"name": "qbc", "by": "variation_ratio", "members": [3, 20]})
+    snapshots = [load_auxiliary(workspace, f"snapshot.{steps}.") for steps in (3, 20)]
+    images = read_images(workspace, list(scores))
+    votes = np.stack([probs(network, images).argmax(1) for network in (load_model(workspace, "c2"), *snapshots)])
+    ratios = [1 - np.bincount(ballot).max() / 3 for ballot in votes.T]
+    assert list(scores.values()) == pytest.approx(ratios, abs=1e-5)
+    assert len(set(ratios)) > 1
+    assert len(set(scores.values())) > len(scores) // 2
 
 
 def test_emaod_without_an_average_and_tod_without_its_snapshot_are_refused(workspace: Workspace) -> None:
     workspace.change(**{"train.objective": {"name": "none"}, "train.snapshots": [3]})
     workspace.run("train", "c2")
-    with pytest.raises(UserError, match=r"emaod compares with a moving average; expected train\.objective \{name: ema"):
-        scored(workspace, strategy={"name": "emaod"})
-    with pytest.raises(
-        UserError,
-        match=r"score\.strategy: found 100 steps before the end, but train\.snapshots keeps 3; expected one of them",
-    ):
-        scored(workspace, strategy={"name": "tod"})
+    no_average = r"emaod compares with a moving average; expected train\.objective \{name: ema"
+    with pytest.raises(UserError, match=no_average):
+        score(workspace, strategy={"name": "emaod"})
+    no_snapshot = r"found 100 steps before the end, but train\.snapshots keeps 3; expected one of them"
+    with pytest.raises(UserError, match=rf"score\.strategy: {no_snapshot}"):
+        score(workspace, strategy={"name": "tod"})
 
 
-def test_mc_dropout_is_what_masked_features_give_by_hand(workspace: Workspace) -> None:
-    found = scored(workspace, strategy={"name": "mc_dropout", "passes": 4, "dropout": 0.25})
-    everyone, images = all_images(workspace)
-    network = SmallCnn(width=4).build(10, (1, 8, 8)).eval()
-    network.load_state_dict(load_file(workspace.path("train", "model", "c2")))
+def test_mc_dropout_masks_the_same_features_of_all_images(workspace: Workspace) -> None:
+    scores = score(workspace, strategy={"name": "mc_dropout", "passes": 4, "dropout": 0.25})
+    network, generator = load_model(workspace, "c2"), torch.Generator().manual_seed(derive_seed(0, "dropout", "c2"))
     with torch.no_grad():
-        features = network.body(images[np.searchsorted(everyone, list(found))])
-        kept = (
-            torch.rand(4, features.shape[1], generator=torch.Generator().manual_seed(derive(0, "dropout", "c2")))
-            >= 0.25
-        )
-        mean = torch.stack([network.head(features * mask / 0.75).double().softmax(1) for mask in kept]).mean(0).numpy()
-    assert list(found.values()) == pytest.approx(entr(mean).sum(1), abs=1e-6)
+        features = network.body(read_images(workspace, list(scores)))
+        masks = torch.rand(4, features.shape[1], generator=generator) >= 0.25
+        passes = [network.head(features * mask / 0.75).double().softmax(1) for mask in masks]
+    assert list(scores.values()) == pytest.approx(entr(torch.stack(passes).mean(0).numpy()).sum(1), abs=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", [7, 64, 100, 1024])
+def test_scores_and_outputs_are_the_same_bytes_for_every_batch_size(workspace: Workspace, batch_size: int) -> None:
+    expected = [path.read_bytes() for path in workspace.outputs("score", "c2")]
+    score(workspace, batch_size=batch_size)
+    assert [path.read_bytes() for path in workspace.outputs("score", "c2")] == expected
 
 
 @pytest.mark.parametrize("name", ["mc_dropout", "bald"])
-def test_stochastic_passes_give_the_same_bits_for_every_batch_size_and_other_ones_in_every_cycle(
-    workspace: Workspace, name: str
-) -> None:
-    whole = scored(workspace, strategy={"name": name}, batch_size=1024)
-    assert scored(workspace, batch_size=7) == whole
-    assert min(whole.values()) >= 0
+def test_dropout_passes_depend_on_the_cycle_and_not_on_the_batch_size(workspace: Workspace, name: str) -> None:
+    strategy = {"name": name, "passes": 5}
+    scores = score(workspace, strategy=strategy, batch_size=1024)
+    assert score(workspace, batch_size=7) == scores
+    assert min(scores.values()) >= 0
     workspace.path("score", "model", "c1").write_bytes(workspace.path("score", "model", "c2").read_bytes())
-    before = scored(workspace, "c1")
-    assert not any(before[i] == score for i, score in whole.items() if score > 1e-3)
+    other = score(workspace, "c1")
+    assert not any(other[i] == value for i, value in scores.items() if value > 1e-3)
 
 
-CONTROL = {"strategy": {"name": "true_loss"}, "truth": "oracle"}
+def test_random_scores_depend_on_the_cycle_and_repeat(workspace: Workspace) -> None:
+    first, second = (score(workspace, cycle, strategy={"name": "random"}) for cycle in ("c1", "c2"))
+    assert not set(first.values()) & set(second.values())
+    assert score(workspace) == second
 
 
-def answers(workspace: Workspace) -> dict[int, int]:
-    table = tables.read(workspace.path("prepare", "oracle"), tables.ORACLE)
-    return dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))
+def test_outputs_record_their_cycle(workspace: Workspace) -> None:
+    for cycle, argument, recorded in (
+        ("c1", "previous_outputs", "init"),
+        ("c2", "previous_outputs", "c1"),
+        ("c2", "outputs", "c2"),
+    ):
+        schema = pq.read_schema(workspace.path("score", argument, cycle))
+        assert tables.read_metadata(schema) == {"cycle": recorded}
 
 
-def test_a_campaign_by_the_true_loss_asks_for_the_images_of_the_largest_loss(workspace: Workspace) -> None:
-    workspace.change(**{f"score.{key}": value for key, value in CONTROL.items()})
+def test_cod_is_the_same_with_stored_and_recomputed_outputs(workspace: Workspace) -> None:
+    stored = score(workspace)
+    assert score(workspace, previous="recomputed") == stored
+
+
+def test_images_of_a_subset_have_the_scores_that_they_have_in_the_whole_pool(workspace: Workspace) -> None:
+    whole_pool = score(workspace)
+    subset = score(workspace, subset=100)
+    assert len(subset) == 100
+    assert {i: whole_pool[i] for i in subset} == subset
+    assert score(workspace, previous="recomputed") == subset
+    assert pq.read_table(workspace.path("score", "outputs", "c2"))["id"].to_pylist() == list(subset)
+    assert list(score(workspace, "c1", previous="kept")) != list(subset)
+
+
+def test_random_views_change_the_scores_and_repeat(workspace: Workspace) -> None:
+    plain = score(workspace, previous="recomputed")
+    augmented = score(workspace, augment={"crop": 1, "flip": True})
+    assert augmented != plain
+    assert score(workspace) == augmented
+
+
+def test_random_views_are_refused_with_stored_outputs(workspace: Workspace) -> None:
+    refusal = "expected previous: recomputed with augment: both models must see the same view"
+    with pytest.raises(UserError, match=refusal):
+        score(workspace, augment={"crop": 1})
+
+
+def test_true_loss_campaign_queries_the_images_with_the_largest_loss(workspace: Workspace) -> None:
+    workspace.change(**{f"score.{key}": value for key, value in ORACLE_BASELINE.items()})
     for cycle in ("c1", "c2"):
         for stage in ("train", "score", "select", "annotate", "merge", "diagnose"):
             workspace.run(stage, cycle)
-        everyone, images = all_images(workspace)
-        labeled = set(tables.read(workspace.path("score", "labeled", cycle), tables.LABELED)["id"].to_pylist())
-        truth = {i: label for i, label in answers(workspace).items() if i not in labeled}
-        said = probs(workspace, cycle, images[np.searchsorted(everyone, list(truth))])
-        lost = dict(zip(truth, -np.log(said[np.arange(len(truth)), list(truth.values())]), strict=True))
-        asked = tables.read(workspace.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
-        assert asked == sorted(lost, key=lambda i: -lost[i])[: len(asked)]
-        told = json.loads(workspace.path("diagnose", "diagnostics", cycle).read_text())
-        assert told["spearman"] == told["capture_gain"] == pytest.approx(1)
-    assert labeled > set(tables.read(workspace.path("select", "query", "c1"), tables.QUERY)["id"].to_pylist())
+        ids, labels = unlabeled_ids(workspace, cycle), read_labels(workspace)
+        predicted = probs(load_model(workspace, cycle), read_images(workspace, ids))
+        losses = {i: -np.log(row[labels[i]]) for i, row in zip(ids, predicted, strict=True)}
+        query = read_query(workspace, cycle)
+        assert query == sorted(losses, key=lambda i: -losses[i])[: len(query)]
+        diagnostics = json.loads(workspace.path("diagnose", "diagnostics", cycle).read_text())
+        assert diagnostics["spearman"] == diagnostics["capture_gain"] == pytest.approx(1)
+    assert not set(read_query(workspace, "c1")) & set(ids)
 
 
-def test_the_true_loss_is_the_same_of_a_subset_and_for_every_batch_size(workspace: Workspace) -> None:
-    whole = scored(workspace, **CONTROL)
-    assert scored(workspace, batch_size=7) == whole
-    some = scored(workspace, subset=20)
-    assert {i: whole[i] for i in some} == some
+def test_true_loss_does_not_depend_on_subset_or_batch_size(workspace: Workspace) -> None:
+    whole_pool = score(workspace, **ORACLE_BASELINE)
+    assert score(workspace, batch_size=7) == whole_pool
+    subset = score(workspace, subset=20)
+    assert {i: whole_pool[i] for i in subset} == subset
 
 
-def test_the_stage_gives_answers_to_the_true_loss_alone(workspace: Workspace) -> None:
-    with pytest.raises(
-        UserError, match=r"score\.truth: found 'oracle', expected pool: entropy must not see the answers$"
-    ):
-        scored(workspace, strategy={"name": "entropy"}, truth="oracle")
-    with pytest.raises(
-        UserError,
-        match=r"score\.truth: found 'pool', expected oracle: true_loss is told the answers, and the pool has none$",
-    ):
-        scored(workspace, strategy={"name": "true_loss"}, truth="pool")
+def test_true_labels_are_for_true_loss_only(workspace: Workspace) -> None:
+    not_allowed = r"score\.truth: found 'oracle', expected pool: entropy must not see the true labels$"
+    with pytest.raises(UserError, match=not_allowed):
+        score(workspace, strategy={"name": "entropy"}, truth="oracle")
+    needed = r"score\.truth: found 'pool', expected oracle: true_loss needs the true labels, and the pool has none$"
+    with pytest.raises(UserError, match=needed):
+        score(workspace, strategy={"name": "true_loss"}, truth="pool")
 
 
-def test_the_true_loss_of_an_image_whose_answer_is_not_known_is_refused(workspace: Workspace) -> None:
-    unknown = unlabeled(workspace)[3]
-    known = {i: label for i, label in answers(workspace).items() if i != unknown}
-    tables.write(
-        pa.table([list(known), list(known.values())], schema=tables.ORACLE),
-        tables.ORACLE,
-        workspace.path("prepare", "oracle"),
-    )
-    with pytest.raises(DataError, match=rf"^data/oracle\.parquet: has no label for id {unknown}$"):
-        scored(workspace, **CONTROL)
+def test_true_loss_refuses_an_image_without_a_true_label(workspace: Workspace) -> None:
+    labels, missing = read_labels(workspace), unlabeled_ids(workspace, "c2")[3]
+    del labels[missing]
+    table = pa.table([list(labels), list(labels.values())], schema=tables.ORACLE)
+    tables.write_table(table, tables.ORACLE, workspace.path("prepare", "oracle"))
+    with pytest.raises(DataError, match=rf"^data/oracle\.parquet: has no label for id {missing}$"):
+        score(workspace, **ORACLE_BASELINE)
 
 
-def test_a_strategy_that_is_not_told_the_answers_has_their_file_left_shut(workspace: Workspace) -> None:
-    expected = workspace.path("score", "scores", "c2").read_bytes()
-    workspace.path("score", "scores", "c2").unlink()
-    shut = workspace.root / "shut.parquet"
-    shut.write_bytes(b"nobody may read this")
-    workspace.run("score", "c2", truth=shut)
-    assert workspace.path("score", "scores", "c2").read_bytes() == expected
+def test_the_file_of_true_labels_is_not_opened_for_other_strategies(workspace: Workspace) -> None:
+    path = workspace.path("score", "scores", "c2")
+    expected = path.read_bytes()
+    path.unlink()
+    unreadable = workspace.root / "unreadable.parquet"
+    unreadable.write_bytes(b"not a Parquet file")
+    workspace.run("score", "c2", truth=unreadable)
+    assert path.read_bytes() == expected

@@ -1,4 +1,4 @@
-"""Our strategies against those of others, and those of others inside our loop."""
+"""Our strategies compared with those of scikit-activeml and small-text, and scikit-activeml's inside our loop."""
 
 import sys
 import tracemalloc
@@ -10,135 +10,101 @@ import pytest
 from scipy import stats
 from skactiveml import pool as activeml
 
-from codline.acquisition import distances
 from codline.acquisition.distances import Points
-from codline.acquisition.learner_context import LearnerContext
-from codline.core.errors import CodlineError, DataError, UserError
-from codline.core.params import parsed
+from codline.acquisition.features import k_means
+from codline.core.errors import CodlineError, UserError
+from codline.core.params import validate
 from codline.data import tables
-from codline.strategies.baal import Baal
+from codline.scoring.scorers import outputs_from_logits
 from codline.strategies.badge import Badge
 from codline.strategies.bald import Bald
-from codline.strategies.base import Chooser, Known, Outputs, Pool, Strategy, Whole
+from codline.strategies.base import BatchStrategy, LabeledFeatures, PoolChunk, PoolFeatures, Strategy
 from codline.strategies.core_set import CoreSet
 from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
-from codline.strategies.mc_dropout import McDropout
 from codline.strategies.prob_cover import ProbCover
 from codline.strategies.qbc import Qbc
-from codline.strategies.scikit_activeml import Query, ScikitActiveml, told
+from codline.strategies.scikit_activeml import Query, ScikitActiveml, fixed_classifier
 from codline.strategies.typiclust import Typiclust
-from stages.__main__ import check
+from stages.check_params import check
 from stages.score import Params
+from tests.pools import make_learner_context, make_pool, outputs_from_probs, select_ids
 from tests.workspace import Workspace
 
-BENCH = LearnerContext(lambda _: None, None, 0, lambda *_: None)
-HEURISTICS = get_args(Baal.model_fields["heuristic"].annotation)
+UNCERTAINTY = [(Entropy(), "entropy"), (LeastConfidence(), "least_confident"), (Margin(), "margin_sampling")]
 
 
-def whole_of(seed: int = 0, images: int = 60, labeled: int = 10, classes: int = 4, width: int = 8) -> Whole:
+def make_passes(seed: int, *, passes: int = 9, pixels: tuple[int, ...] = ()) -> list[np.ndarray]:
+    """Probabilities of 50 images and 5 classes, with noise that differs between passes."""
     rng = np.random.default_rng(seed)
-    ids = rng.permutation(3 * (images + labeled))[: images + labeled]
-    features = rng.normal(size=(images + labeled, width)).astype(np.float32)
-    known = Known(ids[images:], rng.integers(0, classes, labeled).astype(np.int32), features[images:])
-    return Whole(ids[:images], said(rng.normal(size=(images, classes)) * 2), features[:images], known, BENCH)
+    logits = rng.normal(size=(50, 5, *pixels)) * 3
+    return [outputs_from_logits(logits + rng.normal(size=logits.shape)).probs_NC for _ in range(passes)]
 
 
-def said(logits: np.ndarray) -> Outputs:
-    exponents = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return Outputs(logits, exponents / exponents.sum(axis=1, keepdims=True))
+def score_passes(strategy: Strategy, passes: list[np.ndarray]) -> np.ndarray:
+    chunk = PoolChunk(np.arange(len(passes[0])), outputs_from_probs(passes[0]), dropout_probs=iter(passes))
+    return strategy.scores(chunk, np.random.default_rng(0))
 
 
-def passes_of(seed: int, passes: int = 9, images: int = 50, classes: int = 5, *pixels: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    base = rng.normal(size=(images, classes, *pixels)) * 3
-    return [said(base + rng.normal(size=base.shape)).probs_NC for _ in range(passes)]
+def activeml_inputs(pool: PoolFeatures) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ids, features and labels as scikit-activeml expects them, without our adapter."""
+    ids = np.concatenate([pool.ids, pool.labeled.ids])
+    features = np.concatenate([pool.features_ND, pool.labeled.features_MD]).astype(np.float64)
+    return ids, features, np.concatenate([np.full(len(pool.ids), np.nan), pool.labeled.labels])
 
 
-def scores(strategy: Strategy, passes: list[np.ndarray]) -> np.ndarray:
-    return strategy.scores(
-        Pool(np.arange(len(passes[0])), Outputs(passes[0], passes[0]), samples=iter(passes)), np.random.default_rng(0)
-    )
-
-
-def chosen(strategy: Chooser, pool: Whole, budget: int, seed: int = 0) -> list[int]:
-    return [int(i) for i in strategy.choose(pool, budget, np.random.default_rng(seed))]
-
-
-def as_theirs(pool: Whole) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids, features and labels as scikit-activeml wants them, without our adapter."""
-    ids = np.concatenate([pool.ids, pool.known.ids])
-    features = np.concatenate([pool.features_ND, pool.known.features_MD]).astype(np.float64)
-    return ids, features, np.concatenate([np.full(len(pool.ids), np.nan), pool.known.labels])
-
-
-# Picks that are the same
+# Equal picks and scores
 
 
 @pytest.mark.parametrize("labeled", [1, 10, 200])
-def test_core_set_picks_what_the_greedy_k_center_of_scikit_activeml_picks(labeled: int) -> None:
-    pool = whole_of(labeled, images=400, labeled=labeled, width=32)
-    ids, features, labels = as_theirs(pool)
+def test_core_set_picks_like_scikit_activeml(labeled: int) -> None:
+    pool = make_pool(labeled, images=400, labeled=labeled, width=32)
+    ids, features, labels = activeml_inputs(pool)
     rows, _ = activeml.k_greedy_center(features, labels, batch_size=80, random_state=0)
-    assert chosen(CoreSet(), pool, 80) == ids[rows].tolist() == chosen(ScikitActiveml(query="CoreSet"), pool, 80)
+    query = ids[rows].tolist()
+    assert select_ids(CoreSet(), pool, 80) == query == select_ids(ScikitActiveml(query="CoreSet"), pool, 80)
 
 
-def test_core_set_picks_what_small_text_picks_where_rows_of_the_pool_are_rows_of_all() -> None:
-    """Elsewhere small-text covers the wrong rows: see the next test."""
+def test_core_set_picks_like_small_text_where_the_pool_comes_first() -> None:
     coresets = pytest.importorskip("small_text.query_strategies.coresets", reason="small-text is not installed")
-    pool = whole_of(1, images=300, labeled=30)
-    ids, features, _ = as_theirs(pool)
+    pool = make_pool(1, images=300, labeled=30)
+    ids, features, _ = activeml_inputs(pool)
     rows = coresets.greedy_coreset(features, np.arange(300), np.arange(300, 330), 40, distance_metric="euclidean")
-    assert chosen(CoreSet(), pool, 40) == ids[rows].tolist()
+    assert select_ids(CoreSet(), pool, 40) == ids[rows].tolist()
 
 
-def test_core_set_does_not_care_whether_labelled_rows_come_before_the_pool_or_after_it() -> None:
+def test_core_set_does_not_depend_on_whether_labeled_ids_are_smaller_or_larger() -> None:
     """small-text 1.4.1 takes positions in the pool for positions among all rows."""
-    pool = whole_of(2, images=300, labeled=30)
-    swapped = {old: new for new, old in enumerate([*pool.ids, *pool.known.ids])}
-    after = replace(pool, ids=np.arange(300), known=replace(pool.known, ids=np.arange(300, 330)))
-    before = replace(pool, ids=np.arange(30, 330), known=replace(pool.known, ids=np.arange(30)))
-    expected = [swapped[i] for i in chosen(CoreSet(), pool, 40)]
-    assert chosen(CoreSet(), after, 40) == expected
-    assert [i - 30 for i in chosen(CoreSet(), before, 40)] == expected
+    pool = make_pool(2, images=300, labeled=30)
+    larger = replace(pool, ids=np.arange(300), labeled=replace(pool.labeled, ids=np.arange(300, 330)))
+    smaller = replace(pool, ids=np.arange(30, 330), labeled=replace(pool.labeled, ids=np.arange(30)))
+    position = {image: row for row, image in enumerate(pool.ids.tolist())}
+    expected = [position[i] for i in select_ids(CoreSet(), pool, 40)]
+    assert select_ids(CoreSet(), larger, 40) == expected
+    assert [i - 30 for i in select_ids(CoreSet(), smaller, 40)] == expected
 
 
-@pytest.mark.parametrize(
-    ("ours", "method", "shift"),
-    [(Entropy(), "entropy", 0), (LeastConfidence(), "least_confident", 0), (Margin(), "margin_sampling", 1)],
-)
-def test_scores_are_the_uncertainty_scores_of_scikit_activeml(ours: Strategy, method: str, shift: int) -> None:
-    probs = passes_of(0)[0]
-    found, theirs = scores(ours, [probs]), activeml.uncertainty_scores(probs, method=method)
-    assert found + shift == pytest.approx(theirs, abs=1e-12)
-    assert np.argsort(-found).tolist() == np.argsort(-theirs).tolist()
+@pytest.mark.parametrize(("strategy", "method"), UNCERTAINTY)
+def test_uncertainty_scores_are_those_of_scikit_activeml(strategy: Strategy, method: str) -> None:
+    probs = make_passes(0)[0]
+    scores, theirs = score_passes(strategy, [probs]), activeml.uncertainty_scores(probs, method=method)
+    assert scores + (method == "margin_sampling") == pytest.approx(theirs, abs=1e-12)
+    assert np.argsort(-scores).tolist() == np.argsort(-theirs).tolist()
 
 
-@pytest.mark.parametrize(
-    ("ours", "method"), [(Entropy(), "entropy"), (LeastConfidence(), "least_confident"), (Margin(), "margin_sampling")]
-)
-def test_uncertainty_sampling_in_our_loop_asks_for_our_top_scores(ours: Strategy, method: str) -> None:
-    pool = whole_of(3)
-    best = pool.ids[np.argsort(-scores(ours, [pool.outputs.probs_NC]))][:12]
-    assert chosen(ScikitActiveml(query="UncertaintySampling", settings={"method": method}), pool, 12) == best.tolist()
+@pytest.mark.parametrize(("strategy", "method"), UNCERTAINTY)
+def test_uncertainty_sampling_of_scikit_activeml_selects_our_top_scores(strategy: Strategy, method: str) -> None:
+    pool = make_pool(3, images=60)
+    top = pool.ids[np.argsort(-score_passes(strategy, [pool.outputs.probs_NC]))][:12]
+    theirs = ScikitActiveml(query="UncertaintySampling", settings={"method": method})
+    assert select_ids(theirs, pool, 12) == top.tolist()
 
 
-def test_bald_is_the_information_that_batch_bald_of_scikit_activeml_starts_from() -> None:
-    passes = passes_of(1)
-    assert scores(Bald(), passes) == pytest.approx(
-        activeml.batch_bald(np.stack(passes), batch_size=1)[0], abs=1e-6
-    )  # theirs cuts off at 1e-7
-
-
-@pytest.mark.parametrize("pixels", [(), (3, 2)], ids=["an image", "pixels"])
-@pytest.mark.parametrize(("ours", "heuristic"), [(Bald(), "BALD"), (McDropout(), "Entropy")])
-def test_bald_and_mc_dropout_score_as_baal_does(ours: Strategy, heuristic: str, pixels: tuple[int, ...]) -> None:
-    pytest.importorskip("baal", reason="baal is not installed: it brings Jupyter along", exc_type=ImportError)
-    passes = passes_of(2, 9, 50, 5, *pixels)
-    assert scores(Baal.model_validate({"heuristic": heuristic}), passes) == pytest.approx(
-        scores(ours, passes), abs=1e-12
-    )
+def test_bald_is_the_score_that_batch_bald_of_scikit_activeml_starts_from() -> None:
+    passes = make_passes(1)
+    theirs = activeml.batch_bald(np.stack(passes), batch_size=1)[0]  # clips probabilities at 1e-7
+    assert score_passes(Bald(), passes) == pytest.approx(theirs, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -148,145 +114,137 @@ def test_bald_and_mc_dropout_score_as_baal_does(ours: Strategy, heuristic: str, 
         ("variation_ratio", activeml.variation_ratios),
     ],
 )
-def test_votes_of_a_committee_count_as_in_scikit_activeml(by: str, theirs: Any) -> None:
-    """But for ties, to which ours gives a millionth of the entropy."""
-    committee = passes_of(4, 4)
-    strategy = Qbc.model_validate({"by": by})
-    ours, *others = (Outputs(np.log(probs), probs) for probs in committee)
-    pool = Pool(np.arange(50), ours, dict(zip(strategy.members, others, strict=True)))
+def test_qbc_counts_votes_like_scikit_activeml(by: str, theirs: Any) -> None:
+    """Up to the tie-breaker, a millionth of the entropy."""
+    committee, strategy = make_passes(4, passes=4), Qbc.model_validate({"by": by})
+    current, *snapshots = (outputs_from_probs(probs) for probs in committee)
+    chunk = PoolChunk(np.arange(50), current, dict(zip(strategy.members, snapshots, strict=True)))
     votes = np.stack([probs.argmax(axis=1) for probs in committee], axis=1)
-    assert strategy.scores(pool, np.random.default_rng(0)) == pytest.approx(theirs(votes), abs=2e-6)
+    assert strategy.scores(chunk, np.random.default_rng(0)) == pytest.approx(theirs(votes), abs=2e-6)
 
 
-def test_typiclust_picks_what_scikit_activeml_picks_where_clusters_are_clear() -> None:
-    """Theirs has no cap on clusters, scales nothing, and wants more neighbours than half of a small cluster: here all of that is the same."""
+def test_typiclust_picks_like_scikit_activeml_where_clusters_are_clear() -> None:
+    """Theirs has no limit on clusters, does not normalize, and counts more neighbors in small clusters."""
     rng = np.random.default_rng(0)
+    centers = [100 * np.eye(6)[i, :4] - 300 * (i > 3) * i for i in range(6)]
     sizes = [30, 26, 22, 18, 14, 12]
-    features = np.concatenate(
-        [rng.normal(size=(size, 4)) + 100 * np.eye(6)[i, :4] - 300 * (i > 3) * i for i, size in enumerate(sizes)]
-    ).astype(np.float32)
-    labeled = np.isin(np.arange(len(features)), [0, 60])  # one in the largest cluster, one in the third
-    known = Known(np.flatnonzero(labeled), np.zeros(2, np.int32), features[labeled])
-    pool = Whole(np.flatnonzero(~labeled), said(np.zeros((120, 2))), features[~labeled], known, BENCH)
-    theirs = activeml.TypiClust(random_state=0, k=5).query(
-        features.astype(np.float64), np.where(labeled, 0, np.nan), batch_size=4
+    clusters = [rng.normal(size=(size, 4)) + center for size, center in zip(sizes, centers, strict=True)]
+    features = np.concatenate(clusters).astype(np.float32)
+    is_labeled = np.isin(np.arange(len(features)), [0, 60])  # one in the largest cluster, one in the third
+    pool = PoolFeatures(
+        np.flatnonzero(~is_labeled),
+        outputs_from_probs(np.full((120, 2), 0.5)),
+        features[~is_labeled],
+        LabeledFeatures(np.flatnonzero(is_labeled), np.zeros(2, np.int32), features[is_labeled]),
+        make_learner_context(),
     )
-    assert (
-        chosen(Typiclust(neighbors=5, normalized=False), pool, 4)
-        == list(theirs)
-        == chosen(ScikitActiveml(query="TypiClust"), pool, 4)
-    )
+    labels = np.where(is_labeled, 0, np.nan)
+    theirs = list(activeml.TypiClust(random_state=0, k=5).query(features.astype(np.float64), labels, batch_size=4))
+    assert select_ids(Typiclust(neighbors=5, normalized=False), pool, 4) == theirs
+    assert select_ids(ScikitActiveml(query="TypiClust"), pool, 4) == theirs
 
 
 @pytest.mark.parametrize("labeled", [0, 10])
 @pytest.mark.filterwarnings("ignore:The maximum purity")
-def test_every_pick_of_prob_cover_covers_the_most_by_scikit_activeml(labeled: int) -> None:
-    """Theirs leaves ties to chance, so its picks themselves differ."""
-    pool = whole_of(5, images=100, labeled=labeled, width=3)
-    ids, features, labels = as_theirs(pool)
-    for image in chosen(ProbCover(radius=0.8, normalized=False), pool, 25):
-        _, utilities = activeml.ProbCover(deltas=[0.8], random_state=0).query(features, labels, return_utilities=True)
+def test_prob_cover_picks_have_the_highest_utility_in_scikit_activeml(labeled: int) -> None:
+    """Theirs breaks ties at random, so the picks themselves differ."""
+    pool = make_pool(5, images=100, labeled=labeled, width=3)
+    ids, features, labels = activeml_inputs(pool)
+    theirs = activeml.ProbCover(deltas=[0.8], random_state=0)
+    for image in select_ids(ProbCover(radius=0.8, normalized=False), pool, 25):
+        _, utilities = theirs.query(features, labels, return_utilities=True)
         assert utilities[0][ids == image] == np.nanmax(utilities[0])
         labels[ids == image] = 0
 
 
-def test_the_radius_of_prob_cover_lies_where_scikit_activeml_sees_the_last_pure_one() -> None:
+def test_prob_cover_radius_is_the_largest_pure_one_of_scikit_activeml() -> None:
     rng = np.random.default_rng(1)
-    features = np.concatenate([rng.normal(size=(50, 2)) + place for place in ([0, 0], [7, 0], [0, 7])]).astype(
-        np.float32
-    )
-    steps = np.arange(0.05, 12, 0.05)
-    theirs = activeml.ProbCover(n_classes=3, deltas=steps, random_state=0)
+    clusters = [rng.normal(size=(50, 2)) + center for center in ([0, 0], [7, 0], [0, 7])]
+    features = np.concatenate(clusters).astype(np.float32)
+    theirs = activeml.ProbCover(n_classes=3, deltas=np.arange(0.05, 12, 0.05), random_state=0)
     theirs.query(features.astype(np.float64), np.full(150, np.nan))
-    groups = distances.clusters(features, 3, np.random.default_rng(0))
-    ours = ProbCover(normalized=False).pure_radius(Points.of(features), groups, np.random.default_rng(0))
-    assert theirs.delta_max_ <= ours <= theirs.delta_max_ + 0.05
+    found = k_means(features, 3, np.random.default_rng(0))
+    radius = ProbCover(normalized=False).pure_radius(Points.from_rows(features), found, np.random.default_rng(0))
+    assert theirs.delta_max_ <= radius <= theirs.delta_max_ + 0.05
 
 
-# Draws that are distributed the same; those of k-means++ alone are compared with scikit-learn's in test_geometry.py
+# Equal distributions; k-means++ itself is compared with scikit-learn's in tests/acquisition/test_distances.py
+
+SIX_IMAGES = replace(
+    make_pool(6, images=6, labeled=0, classes=3, width=2),
+    ids=np.arange(6),
+    features_ND=np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32),
+)
+SIX_PROBS = SIX_IMAGES.outputs.probs_NC
+SIX_GRADIENTS = np.einsum(
+    "nc,nd->ncd", SIX_PROBS - np.eye(3)[SIX_PROBS.argmax(axis=1)], SIX_IMAGES.features_ND
+).reshape(6, -1)
+SIX_SQUARED_NORMS = np.square(SIX_GRADIENTS).sum(axis=1)
+SIX_LONGEST = int(SIX_SQUARED_NORMS.argmax())
+SIX_DISTANCES = np.square(SIX_GRADIENTS - SIX_GRADIENTS[SIX_LONGEST]).sum(axis=1)  # squared, to the first pick
 
 
-FEW = replace(whole_of(6, images=6, labeled=0, classes=3, width=2), ids=np.arange(6))
+def follow_k_means_plus_plus(queries: np.ndarray, distances: np.ndarray) -> bool:
+    """Whether the second and third picks follow k-means++, given squared distances to the nearest center so far."""
+    pairs = np.minimum(distances, np.square(SIX_GRADIENTS[:, None] - SIX_GRADIENTS).sum(axis=2))
+    third = pairs / pairs.sum(axis=1, keepdims=True)
+    chances = ((distances / distances.sum())[:, None] * third).ravel()
+    counts = np.bincount(queries[:, 1] * 6 + queries[:, 2], minlength=36)
+    frequent = chances * len(queries) >= 5
+    expected = [*chances[frequent], max(chances[~frequent].sum(), 1e-9)]
+    found = [*counts[frequent], counts[~frequent].sum()]
+    p_value = stats.chisquare(found, len(queries) * np.array(expected), sum_check=False).pvalue
+    return not counts[chances < 1e-12].any() and bool(p_value > 0.01)
 
 
-def gradients() -> np.ndarray:
-    probs = FEW.outputs.probs_NC
-    return np.einsum("nc,nd->ncd", probs - np.eye(3)[probs.argmax(axis=1)], FEW.features_ND).reshape(6, -1)
+def test_badge_picks_follow_k_means_plus_plus() -> None:
+    queries = np.array([select_ids(Badge(), SIX_IMAGES, 3, seed) for seed in range(1000)])
+    assert set(queries[:, 0]) == {SIX_LONGEST}
+    assert follow_k_means_plus_plus(queries, SIX_DISTANCES)
 
 
-def chances(least: np.ndarray) -> np.ndarray:
-    """Of each image to come second and each third, when so far lies each from the centres before the second."""
-    rows = gradients()
-    third = [each / each.sum() for each in np.minimum(least, np.square(rows[:, None] - rows).sum(axis=2))]
-    shares: np.ndarray = (least / least.sum())[:, None] * np.stack(third)
-    return shares.ravel()
+def test_badge_of_scikit_activeml_is_distributed_like_ours_or_as_if_zero_were_a_center() -> None:
+    """Up to 1.0.1 it takes the gradients' norms for distances to a center (its issue 588)."""
+    _, features, labels = activeml_inputs(SIX_IMAGES)
+    model = fixed_classifier(SIX_IMAGES.features_ND, SIX_PROBS)
+    arguments = {"clf": model, "fit_clf": False, "batch_size": 3}
+    queries = np.array([activeml.Badge(random_state=seed).query(features, labels, **arguments) for seed in range(500)])
+    assert set(queries[:, 0]) == {SIX_LONGEST}
+    with_zero = np.minimum(SIX_DISTANCES, SIX_SQUARED_NORMS)
+    assert follow_k_means_plus_plus(queries, with_zero) != follow_k_means_plus_plus(queries, SIX_DISTANCES)
 
 
-def agree(found: np.ndarray, expected: np.ndarray) -> bool:
-    """Whether draws of a second and a third image follow from these chances."""
-    counts = np.bincount(found[:, 1] * 6 + found[:, 2], minlength=36)
-    often = expected * len(found) >= 5
-    shares = [*expected[often], max(expected[~often].sum(), 1e-9)]
-    return not counts[expected < 1e-12].any() and bool(
-        stats.chisquare([*counts[often], counts[~often].sum()], len(found) * np.array(shares), sum_check=False).pvalue
-        > 0.01
-    )
-
-
-def test_the_second_and_third_pick_of_badge_have_the_chances_that_k_means_plus_plus_gives_them() -> None:
-    rows = gradients()
-    first = int(np.square(rows).sum(axis=1).argmax())
-    found = np.array([chosen(Badge(), FEW, 3, seed) for seed in range(2000)])
-    assert set(found[:, 0]) == {first}
-    assert agree(found, chances(np.square(rows - rows[first]).sum(axis=1)))
-
-
-def test_badge_of_scikit_activeml_is_distributed_as_ours_or_as_if_zero_were_a_centre_too() -> None:
-    """Up to 1.0.1 it takes the gradients' lengths for distances to a centre, and draws images that the model is sure of less often (its issue 588)."""
-    rows = gradients()
-    lengths = np.square(rows).sum(axis=1)
-    apart = np.square(rows - rows[lengths.argmax()]).sum(axis=1)
-    _, features, labels = as_theirs(FEW)
-    ask = {"clf": told(FEW.features_ND, FEW.outputs.probs_NC), "fit_clf": False, "batch_size": 3}
-    found = np.array([activeml.Badge(random_state=seed).query(features, labels, **ask) for seed in range(1000)])
-    assert set(found[:, 0]) == {int(lengths.argmax())}
-    assert agree(found, chances(np.minimum(apart, lengths))) != agree(found, chances(apart))
-
-
-# Theirs in our loop
+# scikit-activeml in our loop
 
 
 @pytest.mark.parametrize("query", get_args(Query))
-def test_every_query_of_theirs_follows_from_our_seed_alone(query: Query) -> None:
-    """Clue of scikit-activeml 1.0.1 clusters by numpy's global stream, whatever its random_state."""
-    strategy, pool = ScikitActiveml(query=query), whole_of(7, images=30, labeled=6)
-    first = chosen(strategy, pool, 5, seed=1)
-    assert len(set(first)) == 5
-    assert set(first) <= set(pool.ids.tolist())
-    assert chosen(strategy, pool, 5, seed=1) == first
+def test_scikit_activeml_queries_depend_on_our_seed_only(query: Query) -> None:
+    """Clue of scikit-activeml 1.0.1 clusters with numpy's global generator, whatever its random_state."""
+    strategy, pool = ScikitActiveml(query=query), make_pool(7)
+    assert select_ids(strategy, pool, 5, seed=1) == select_ids(strategy, pool, 5, seed=1)
 
 
-def test_what_theirs_asks_for_twice_is_asked_for_once() -> None:
-    """TypiClust of scikit-activeml 1.0.1 does, where fewer clusters have images than are asked for."""
+def test_scikit_activeml_query_is_filled_up_if_it_has_an_image_twice() -> None:
+    """TypiClust of scikit-activeml 1.0.1 returns some twice if there are fewer clusters than images to select."""
     features = np.repeat(np.array([[0.0], [5.0], [9.0]], np.float32), 4, axis=0)
-    pool = replace(whole_of(8, images=12, labeled=0, width=1), features_ND=features)
-    assert [len(set(chosen(ScikitActiveml(query="TypiClust"), pool, 8, seed))) for seed in range(10)] == [8] * 10
+    pool = replace(make_pool(8, images=12, labeled=0, width=1), features_ND=features)
+    for seed in range(10):
+        select_ids(ScikitActiveml(query="TypiClust"), pool, 8, seed)
 
 
-def test_settings_reach_the_strategy_there() -> None:
-    pool = whole_of(9)
-    far = chosen(ScikitActiveml(query="CoreSet", settings={"metric": "cosine"}), pool, 10)
-    assert far != chosen(ScikitActiveml(query="CoreSet"), pool, 10)
+def test_scikit_activeml_settings_reach_its_constructor() -> None:
+    pool, cosine = make_pool(9), ScikitActiveml(query="CoreSet", settings={"metric": "cosine"})
+    assert select_ids(cosine, pool, 10) != select_ids(ScikitActiveml(query="CoreSet"), pool, 10)
+
+
+QUERY_NAMES = "found '{}', expected 'Badge', 'Clue', .* or 'UncertaintySampling'$"
 
 
 @pytest.mark.parametrize(
-    ("strategy", "sentence"),
+    ("parameters", "refusal"),
     [
-        (
-            {"query": "Bage"},
-            r"^params.yaml: score.strategy.query: found 'Bage', expected 'Badge', 'Clue', .* or 'UncertaintySampling'$",
-        ),
-        ({"query": "QueryByCommittee"}, r"found 'QueryByCommittee', expected 'Badge', 'Clue'"),
+        ({"query": "Bage"}, r"^params.yaml: score.strategy.query: " + QUERY_NAMES.format("Bage")),
+        ({"query": "QueryByCommittee"}, QUERY_NAMES.format("QueryByCommittee")),
         ({}, r"^params.yaml: score.strategy.query: missing$"),
         (
             {"query": "Badge", "settings": {"random_state": 1}},
@@ -294,116 +252,77 @@ def test_settings_reach_the_strategy_there() -> None:
         ),
     ],
 )
-def test_what_cannot_run_is_refused_before_anything_runs(strategy: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        parsed({"strategy": {"name": "scikit_activeml", **strategy}, "batch_size": 1}, Params, "score")
+def test_scikit_activeml_refuses_wrong_parameters(parameters: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(UserError, match=refusal):
+        validate({"strategy": {"name": "scikit_activeml", **parameters}, "batch_size": 1}, Params, "score")
 
 
-def test_a_setting_that_the_strategy_there_does_not_know_is_refused() -> None:
-    with pytest.raises(
-        UserError,
-        match=r"^params.yaml: score.strategy.settings.metrik: unknown to CoreSet of scikit-activeml; did you mean metric",
-    ):
-        chosen(ScikitActiveml(query="CoreSet", settings={"metrik": "cosine"}), whole_of(), 2)
+def test_scikit_activeml_refuses_unknown_settings() -> None:
+    refusal = (
+        r"^params.yaml: score.strategy.settings.metrik: unknown to CoreSet of scikit-activeml; did you mean metric"
+    )
+    with pytest.raises(UserError, match=refusal):
+        select_ids(ScikitActiveml(query="CoreSet", settings={"metrik": "cosine"}), make_pool(), 2)
 
 
-def test_what_goes_wrong_there_is_said_in_one_sentence() -> None:
-    with pytest.raises(
-        CodlineError, match=r"^score.strategy: UncertaintySampling of scikit-activeml failed: The given method tea .*"
-    ) as found:
-        chosen(ScikitActiveml(query="UncertaintySampling", settings={"method": "tea"}), whole_of(), 2)
-    assert "\n" not in str(found.value)
+def test_scikit_activeml_errors_become_one_sentence() -> None:
+    refusal = r"^score.strategy: UncertaintySampling of scikit-activeml failed: The given method tea .*"
+    with pytest.raises(CodlineError, match=refusal) as error:
+        select_ids(ScikitActiveml(query="UncertaintySampling", settings={"method": "tea"}), make_pool(), 2)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("module", "strategy", "wanted"),
+    ("module", "strategy", "package"),
     [
         ("skactiveml", {"name": "scikit_activeml", "query": "CoreSet"}, "scikit-activeml>=1"),
         ("baal", {"name": "baal"}, "baal>=2"),
     ],
 )
-def test_without_its_package_each_is_refused_before_anything_runs(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, module: str, strategy: dict[str, str], wanted: str
+def test_strategies_of_libraries_are_refused_if_the_library_is_missing(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, module: str, strategy: dict[str, str], package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     workspace.change(**{"score.strategy": strategy})
-    sentence = (
-        rf"^params.yaml: score.strategy.name: found '{strategy['name']}', which needs {wanted}; it is not installed$"
-    )
-    with pytest.raises(UserError, match=sentence):
-        check(workspace.root / "params.yaml")
-    with pytest.raises(UserError, match=sentence):
-        workspace.run("score", "c1")
+    found = f"found '{strategy['name']}', which needs {package}; it is not installed"
+    for run in (lambda: check(workspace.root / "params.yaml"), lambda: workspace.run("score", "c1")):
+        with pytest.raises(UserError, match=rf"^params.yaml: score.strategy.name: {found}$"):
+            run()
 
 
-def test_core_set_of_scikit_activeml_asks_for_the_images_of_ours_in_a_campaign(workspace: Workspace) -> None:
-    found = {}
+def test_core_set_of_scikit_activeml_selects_our_query_in_a_campaign(workspace: Workspace) -> None:
+    scores = []
     for strategy in ({"name": "core_set"}, {"name": "scikit_activeml", "query": "CoreSet"}):
         workspace.change(**{"score.strategy": strategy, "select.budget": 20})
         workspace.run("score", "c2")
-        found[strategy["name"]] = tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)
-    assert found["scikit_activeml"].equals(found["core_set"])
+        scores.append(tables.read_table(workspace.path("score", "scores", "c2"), tables.SCORES))
+    assert scores[0].equals(scores[1])
 
 
-@pytest.mark.parametrize("heuristic", ["BALD", "Margin"])
-def test_baal_scores_the_same_bits_for_every_batch_size_in_a_campaign(workspace: Workspace, heuristic: str) -> None:
-    pytest.importorskip("baal", reason="baal is not installed: it brings Jupyter along", exc_type=ImportError)
-    found = []
-    for size in (7, 1024):
-        workspace.change(
-            **{"score.strategy": {"name": "baal", "heuristic": heuristic, "passes": 5}, "score.batch_size": size}
-        )
-        workspace.run("score", "c2")
-        found.append(workspace.path("score", "scores", "c2").read_bytes())
-    assert found[0] == found[1]
-
-
-# Published defects, not ours
-
-
-@pytest.mark.parametrize("heuristic", HEURISTICS)
-def test_an_image_that_is_not_finite_is_refused_instead_of_changing_its_neighbours(heuristic: str) -> None:
-    """baal 2.1.0 takes all of a batch for logits if one value in it is no probability, and gives NaN the lowest score."""
-    pytest.importorskip("baal", reason="baal is not installed: it brings Jupyter along", exc_type=ImportError)
-    strategy, passes = Baal.model_validate({"heuristic": heuristic}), passes_of(10)
-    before = scores(strategy, passes)
-    sure = [
-        np.where(np.arange(50)[:, None] == 3, np.nextafter(np.eye(5)[0], 2) * (np.arange(5) == 0), probs)
-        for probs in passes
-    ]
-    assert np.delete(scores(strategy, sure), 3).tolist() == np.delete(before, 3).tolist()
-    passes[1][4] = np.nan
-    with pytest.raises(DataError, match=r"^outputs of image 4: found NaN or infinity, expected finite numbers$"):
-        scores(strategy, passes)
+# Defects of other libraries that ours must not have
 
 
 @pytest.mark.parametrize("strategy", [CoreSet(), Badge()])
-def test_memory_grows_neither_with_budget_times_pool_nor_with_classes_times_features(strategy: Chooser) -> None:
-    """scikit-activeml 1.0.1 holds both, DeepAL all pairs."""
-    pool = whole_of(11, images=10_000, labeled=10, classes=80, width=16)
+def test_memory_does_not_grow_with_budget_times_pool_or_classes_times_features(strategy: BatchStrategy) -> None:
+    """scikit-activeml 1.0.1 holds both, DeepAL all pairs of images."""
+    pool = make_pool(11, images=5000, labeled=10, classes=80, width=16)
     tracemalloc.start()
-    chosen(strategy, pool, 1000)
+    select_ids(strategy, pool, 1000)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < min(10_000 * 1000 * 8, 10_000 * 80 * 16 * 8)
+    assert peak < min(5000 * 1000 * 8, 5000 * 80 * 16 * 8)
 
 
-def test_ranks_within_a_subset_of_the_pool_are_not_taken_for_places_in_the_pool(workspace: Workspace) -> None:
-    """baal 2.1.0's ActiveLearningExperiment labels the wrong images when pool_size is given."""
+def test_ranks_within_a_subset_are_not_taken_for_positions_in_the_pool(workspace: Workspace) -> None:
+    """baal 2.1.0's ActiveLearningExperiment labels the wrong images if pool_size is given."""
     workspace.change(**{"score.strategy": {"name": "entropy"}, "select.budget": 20})
     workspace.run("score", "c2")
-    whole = dict(
-        zip(
-            *(
-                tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)[key].to_pylist()
-                for key in ("id", "score")
-            ),
-            strict=True,
-        )
-    )
+    path = workspace.path("score", "scores", "c2")
+    table = tables.read_table(path, tables.SCORES)
+    scores = dict(zip(table["id"].to_pylist(), table["score"].to_pylist(), strict=True))
     workspace.change(**{"score.subset": 100})
     for stage in ("score", "select"):
         workspace.run(stage, "c2")
-    subset = tables.read(workspace.path("score", "scores", "c2"), tables.SCORES)["id"].to_pylist()
-    query = tables.read(workspace.path("select", "query", "c2"), tables.QUERY)["id"].to_pylist()
-    assert query == sorted(subset, key=lambda i: (-whole[i], i))[:20]
+    subset = tables.read_table(path, tables.SCORES)["id"].to_pylist()
+    query = tables.read_table(workspace.path("select", "query", "c2"), tables.QUERY)["id"].to_pylist()
+    assert query == sorted(subset, key=lambda i: (-scores[i], i))[:20]

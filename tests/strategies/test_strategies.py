@@ -1,4 +1,4 @@
-"""Each strategy on a pool small enough to know the answer."""
+"""Each scoring strategy on a pool small enough to know the answer."""
 
 import weakref
 from collections.abc import Iterator
@@ -9,166 +9,160 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
-from codline.data.dense_outputs import NOTHING
+from codline.data.dense_outputs import IGNORE_INDEX
 from codline.strategies.bald import Bald
-from codline.strategies.base import Outputs, Pool
+from codline.strategies.base import Outputs, PoolChunk
 from codline.strategies.cod import Cod
 from codline.strategies.emaod import Emaod
 from codline.strategies.entropy import Entropy
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
 from codline.strategies.mc_dropout import McDropout
-from codline.strategies.qbc import TIE, Qbc
+from codline.strategies.qbc import TIE_WEIGHT, Qbc
 from codline.strategies.random import Random
 from codline.strategies.tod import Tod
 from codline.strategies.true_loss import TrueLoss
+from tests.pools import REFERENCES, outputs_from_probs
 
 RNG = np.random.default_rng(0)
-SURE, TORN, EVEN = [1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]
+A, B, C = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
+A_OR_B, UNIFORM = [0.5, 0.5, 0.0], [1 / 3, 1 / 3, 1 / 3]
 
 
-def pool_of(now: list[list[float]], before: list[list[float]] | None = None, *, first_cycle: bool = False) -> Pool:
-    return Pool(
-        np.arange(len(now)),
-        said(now),
-        dict.fromkeys(("previous", "average", "independent", 100), said(before or now)),
-        first_cycle,
-    )
+def make_chunk(
+    now: list[list[float]], before: list[list[float]] | None = None, *, first_cycle: bool = False
+) -> PoolChunk:
+    references = dict.fromkeys(REFERENCES, outputs_from_probs(before or now))
+    return PoolChunk(np.arange(len(now)), outputs_from_probs(now), references, first_cycle)
 
 
-def said(probs: list[list[float]]) -> Outputs:
-    with np.errstate(divide="ignore"):
-        return Outputs(np.log(probs), np.array(probs))
+def test_entropy_is_highest_for_uniform_probabilities() -> None:
+    assert Entropy().scores(make_chunk([A, A_OR_B, UNIFORM]), RNG) == pytest.approx([0, np.log(2), np.log(3)])
 
 
-def test_entropy_wants_the_most_evenly_spread() -> None:
-    assert Entropy().scores(pool_of([SURE, TORN, EVEN]), RNG) == pytest.approx([0, np.log(2), np.log(3)])
+def test_margin_is_the_negative_gap_between_the_two_most_probable_classes() -> None:
+    assert Margin().scores(make_chunk([A, A_OR_B, [0.2, 0.7, 0.1]]), RNG) == pytest.approx([-1, 0, -0.5])
 
 
-def test_margin_wants_the_smallest_gap_between_the_two_likeliest() -> None:
-    assert Margin().scores(pool_of([SURE, TORN, [0.2, 0.7, 0.1]]), RNG) == pytest.approx([-1, 0, -0.5])
+def test_least_confidence_is_the_probability_of_all_but_the_most_probable_class() -> None:
+    assert LeastConfidence().scores(make_chunk([A, A_OR_B, UNIFORM]), RNG) == pytest.approx([0, 1 / 2, 2 / 3])
 
 
-def test_least_confidence_wants_the_least_likely_favourite() -> None:
-    assert LeastConfidence().scores(pool_of([SURE, TORN, EVEN]), RNG) == pytest.approx([0, 1 / 2, 2 / 3])
-
-
-def test_cod_wants_what_moved_most_since_the_last_cycle() -> None:
-    pool = pool_of([SURE, TORN, SURE], [SURE, SURE, [0.0, 1.0, 0.0]])
-    assert Cod().scores(pool, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
-
-
-def test_true_loss_wants_what_the_model_is_most_wrong_about() -> None:
-    pool = pool_of([SURE, TORN, EVEN, [0.01, 0.98, 0.01]])
-    assert TrueLoss().scores(replace(pool, truth=np.array([0, 0, 2, 0])), RNG) == pytest.approx(
-        [0, np.log(2), np.log(3), np.log(100)]
-    )
-
-
-def test_true_loss_counts_the_pixels_that_have_a_class_alone() -> None:
-    quarter, half = [np.log(0.25), np.log(0.75)], [np.log(0.5), np.log(0.5)]
-    logits = np.moveaxis(np.array([[[quarter, half]], [[half, half]]]), 3, 1)
-    masks = np.array([[[0, 1]], [[NOTHING, 1]]], np.uint8)
-    pool = Pool(np.arange(2), Outputs(logits, np.exp(logits)), truth=masks)
-    assert TrueLoss().scores(pool, RNG) == pytest.approx([(np.log(4) + np.log(2)) / 2, np.log(2)])
-    nobody_knows = replace(pool, truth=np.full_like(masks, NOTHING))
-    assert TrueLoss().scores(nobody_knows, RNG).tolist() == [0, 0]
+def test_cod_is_the_distance_to_the_previous_outputs() -> None:
+    chunk = make_chunk([A, A_OR_B, A], [A, A, B])
+    assert Cod().scores(chunk, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
 
 
 @pytest.mark.parametrize("strategy", [Emaod(), Tod()])
-def test_emaod_and_tod_want_what_moved_most_since_their_other_model(strategy: Emaod | Tod) -> None:
-    pool = pool_of([SURE, TORN, SURE], [SURE, SURE, [0.0, 1.0, 0.0]], first_cycle=True)
-    assert strategy.scores(pool, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
+def test_emaod_and_tod_are_the_distance_to_their_reference_in_every_cycle(strategy: Emaod | Tod) -> None:
+    chunk = make_chunk([A, A_OR_B, A], [A, A, B], first_cycle=True)
+    assert strategy.scores(chunk, RNG) == pytest.approx([0, np.sqrt(0.5), np.sqrt(2)])
 
 
-def test_logits_can_be_compared_instead_of_probabilities() -> None:
+def test_cod_can_compare_logits() -> None:
     now, before = [[0.5, 0.3, 0.2]], [[0.25, 0.25, 0.5]]
-    apart = np.linalg.norm(np.log(now) - np.log(before))
-    assert Cod(outputs="logits").scores(pool_of(now, before), RNG) == pytest.approx([apart])
+    distance = np.linalg.norm(np.log(now) - np.log(before))
+    assert Cod(outputs="logits").scores(make_chunk(now, before), RNG) == pytest.approx([distance])
 
 
 @pytest.mark.parametrize(("rule", "sign"), [("largest", 1), ("smallest", -1), ("independent", -1), ("snapshot", 1)])
-def test_cod_takes_its_first_cycle_the_way_it_is_told(rule: str, sign: int) -> None:
-    pool = pool_of([SURE, TORN], [EVEN, EVEN], first_cycle=True)
+def test_cod_follows_its_first_cycle_rule(rule: str, sign: int) -> None:
+    chunk = make_chunk([A, A_OR_B], [UNIFORM, UNIFORM], first_cycle=True)
     strategy = Cod.model_validate({"first_cycle": rule})
-    assert strategy.scores(pool, RNG) == pytest.approx([sign * np.sqrt(2 / 3), sign * np.sqrt(1 / 6)])
+    assert strategy.scores(chunk, RNG) == pytest.approx([sign * np.sqrt(2 / 3), sign * np.sqrt(1 / 6)])
 
 
-def test_cod_can_abstain_in_its_first_cycle_alone() -> None:
+def test_cod_can_be_random_in_the_first_cycle_only() -> None:
     strategy = Cod(first_cycle="random")
-    drawn = strategy.scores(pool_of([SURE, SURE], first_cycle=True), np.random.default_rng(1))
-    assert drawn == pytest.approx(np.random.default_rng(1).random(2))
-    assert strategy.scores(pool_of([SURE, SURE]), RNG) == pytest.approx([0, 0])
+    scores = strategy.scores(make_chunk([A, A], first_cycle=True), np.random.default_rng(1))
+    assert scores == pytest.approx(np.random.default_rng(1).random(2))
+    assert strategy.scores(make_chunk([A, A]), RNG) == pytest.approx([0, 0])
 
 
-def test_random_asks_the_generator_alone() -> None:
-    first, second = (Random().scores(pool_of(rows), np.random.default_rng(7)) for rows in ([SURE, SURE], [EVEN, TORN]))
+def test_random_depends_on_the_generator_only() -> None:
+    first, second = (
+        Random().scores(make_chunk(probs), np.random.default_rng(7)) for probs in ([A, A], [UNIFORM, A_OR_B])
+    )
     assert np.array_equal(first, second)
     assert first[0] != first[1]
 
 
-# Three images under two passes: both passes sure and at one, both torn, each sure of something else.
-AGREED, TORN_ALIKE, QUARREL = [SURE, SURE], [TORN, TORN], [SURE, [0.0, 1.0, 0.0]]
+def test_true_loss_is_the_cross_entropy() -> None:
+    chunk = replace(make_chunk([A, A_OR_B, UNIFORM, [0.01, 0.98, 0.01]]), true_labels=np.array([0, 0, 2, 0]))
+    assert TrueLoss().scores(chunk, RNG) == pytest.approx([0, np.log(2), np.log(3), np.log(100)])
 
 
-def sampled(*images: list[list[float]]) -> Pool:
-    """Of each image, what every pass says."""
-    return replace(pool_of([image[0] for image in images]), samples=iter(np.array(images).swapaxes(0, 1)))
+def test_true_loss_ignores_pixels_without_a_class() -> None:
+    quarter, half = [np.log(0.25), np.log(0.75)], [np.log(0.5), np.log(0.5)]
+    logits = np.moveaxis(np.array([[[quarter, half]], [[half, half]]]), 3, 1)
+    masks = np.array([[[0, 1]], [[IGNORE_INDEX, 1]]], np.uint8)
+    chunk = PoolChunk(np.arange(2), Outputs(logits, np.exp(logits)), true_labels=masks)
+    assert TrueLoss().scores(chunk, RNG) == pytest.approx([(np.log(4) + np.log(2)) / 2, np.log(2)])
+    unlabeled = replace(chunk, true_labels=np.full_like(masks, IGNORE_INDEX))
+    assert TrueLoss().scores(unlabeled, RNG).tolist() == [0, 0]
 
 
-def test_mc_dropout_wants_the_most_evenly_spread_mean_whether_passes_are_torn_or_at_odds() -> None:
-    assert McDropout().scores(sampled(AGREED, TORN_ALIKE, QUARREL), RNG) == pytest.approx([0, np.log(2), np.log(2)])
+# Predictions of two dropout passes for one image.
+AGREE, BOTH_UNCERTAIN, DISAGREE = [A, A], [A_OR_B, A_OR_B], [A, B]
 
 
-def test_bald_wants_passes_at_odds_and_not_passes_torn_alike() -> None:
-    assert Bald().scores(sampled(AGREED, TORN_ALIKE, QUARREL), RNG) == pytest.approx([0, 0, np.log(2)])
+def with_passes(*images: list[list[float]]) -> PoolChunk:
+    """A chunk of images, each given as the predictions of its passes."""
+    passes = iter(np.array(images).swapaxes(0, 1))
+    return replace(make_chunk([image[0] for image in images]), dropout_probs=passes)
 
 
-def test_information_that_rounding_makes_negative_is_none() -> None:
+def test_mc_dropout_does_not_separate_uncertain_passes_from_disagreeing_ones() -> None:
+    chunk = with_passes(AGREE, BOTH_UNCERTAIN, DISAGREE)
+    assert McDropout().scores(chunk, RNG) == pytest.approx([0, np.log(2), np.log(2)])
+
+
+def test_bald_scores_disagreeing_passes_only() -> None:
+    assert Bald().scores(with_passes(AGREE, BOTH_UNCERTAIN, DISAGREE), RNG) == pytest.approx([0, 0, np.log(2)])
+
+
+def test_bald_is_never_negative() -> None:
     probs = np.random.default_rng(0).dirichlet(np.ones(10), 1000)
-    scores = Bald().scores(Pool(np.arange(1000), Outputs(np.log(probs), probs), samples=iter([probs] * 25)), RNG)
+    scores = Bald().scores(PoolChunk(np.arange(1000), outputs_from_probs(probs), dropout_probs=iter([probs] * 25)), RNG)
     assert (scores >= 0).all()
     assert scores.max() < 1e-14
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [(McDropout(), np.log(2) * 3 / 4), (Bald(), np.log(2) / 2)])
-def test_dense_passes_are_compared_pixel_by_pixel(strategy: McDropout | Bald, expected: float) -> None:
-    pixels = [AGREED, TORN_ALIKE, QUARREL, QUARREL]  # of a single image of two by two
+def test_dropout_strategies_average_over_the_pixels(strategy: McDropout | Bald, expected: float) -> None:
+    pixels = [AGREE, BOTH_UNCERTAIN, DISAGREE, DISAGREE]  # of one image of 2 x 2
     passes = iter(np.array(pixels).transpose(1, 2, 0).reshape(2, 1, 3, 2, 2))
-    assert strategy.scores(replace(pool_of([SURE]), samples=passes), RNG) == pytest.approx([expected])
+    assert strategy.scores(replace(make_chunk([A]), dropout_probs=passes), RNG) == pytest.approx([expected])
 
 
 @pytest.mark.parametrize("strategy", [McDropout(), Bald()])
-def test_passes_are_let_go_as_they_are_summed_up(strategy: McDropout | Bald) -> None:
-    alive, most = 0, []
+def test_dropout_strategies_hold_at_most_two_passes_in_memory(strategy: McDropout | Bald) -> None:
+    alive, peaks = 0, list[int]()
 
-    def gone() -> None:
+    def count_freed() -> None:
         nonlocal alive
         alive -= 1
 
-    def passes(count: int) -> Iterator[np.ndarray]:
+    def make_passes(count: int) -> Iterator[np.ndarray]:
         nonlocal alive
         for _ in range(count):
             probs = np.full((4, 3), 1 / 3)
-            weakref.finalize(probs, gone)
+            weakref.finalize(probs, count_freed)
             alive += 1
-            most.append(alive)
+            peaks.append(alive)
             yield probs
             del probs
 
     for count in (3, 100):
-        most.clear()
-        strategy.scores(replace(pool_of([EVEN] * 4), samples=passes(count)), RNG)
-        assert (len(most), max(most), alive) == (count, 2, 0)  # the last one, and the one that takes its place
+        peaks.clear()
+        strategy.scores(replace(make_chunk([UNIFORM] * 4), dropout_probs=make_passes(count)), RNG)
+        assert (len(peaks), max(peaks), alive) == (count, 2, 0)
 
 
-def committee(*members: list[list[float]]) -> Pool:
-    """What this cycle's model and its snapshots say."""
-    now, *before = (said(probs) for probs in members)
-    return Pool(np.arange(len(members[0])), now, dict(enumerate(before, 1)))
-
-
-A, B, C = SURE, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
+def make_committee(*members: list[list[float]]) -> PoolChunk:
+    """A chunk with the predictions of this cycle's model and of its snapshots."""
+    current, *snapshots = (outputs_from_probs(probs) for probs in members)
+    return PoolChunk(np.arange(len(members[0])), current, dict(enumerate(snapshots, 1)))
 
 
 @pytest.mark.parametrize(
@@ -176,35 +170,32 @@ A, B, C = SURE, [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
     [("vote_entropy", [0, entr([1 / 3, 2 / 3]).sum(), np.log(3)]), ("variation_ratio", [0, 1 / 3, 2 / 3])],
     ids=["entropy", "ratio"],
 )
-def test_qbc_wants_the_most_divided_vote(by: str, expected: list[float]) -> None:
+def test_qbc_scores_the_disagreement_of_the_votes(by: str, expected: list[float]) -> None:
     strategy = Qbc.model_validate({"by": by, "members": [1, 2]})
-    assert strategy.scores(committee([A, A, A], [A, B, B], [A, A, C]), RNG) == pytest.approx(expected)
+    assert strategy.scores(make_committee([A, A, A], [A, B, B], [A, A, C]), RNG) == pytest.approx(expected)
 
 
-def test_a_tied_vote_goes_by_how_torn_the_members_are_and_never_above_a_clearer_one() -> None:
+def test_qbc_breaks_ties_by_mean_entropy_without_passing_a_more_divided_vote() -> None:
     hesitant = [0.4, 0.3, 0.3]
-    agreed, torn, divided = Qbc(members=[1, 2]).scores(
-        committee([A, hesitant, A], [A, hesitant, B], [A, hesitant, A]), RNG
-    )
-    assert 0 == agreed < torn < 1e-5 < divided
+    committee = make_committee([A, hesitant, A], [A, hesitant, B], [A, hesitant, A])
+    agreed, uncertain, divided = Qbc(members=[1, 2]).scores(committee, RNG)
+    assert 0 == agreed < uncertain < 1e-5 < divided
 
 
-def test_a_member_torn_between_two_classes_splits_its_vote() -> None:
-    scores = Qbc(by="variation_ratio", members=[1]).scores(committee([TORN, TORN, TORN], [A, B, C]), RNG)
+def test_qbc_splits_the_vote_of_a_member_with_two_most_probable_classes() -> None:
+    scores = Qbc(by="variation_ratio", members=[1]).scores(make_committee([A_OR_B] * 3, [A, B, C]), RNG)
     assert scores == pytest.approx([1 / 4, 1 / 4, 1 / 2], abs=1e-5)
 
 
-def test_the_pixels_of_an_image_are_voted_on_one_by_one() -> None:
+def test_qbc_votes_on_each_pixel() -> None:
     one, two = (np.array([pixels]).swapaxes(1, 2).reshape(1, 3, 1, 2) for pixels in ([A, A], [A, B]))
-    pool = Pool(np.arange(1), Outputs(one, one), {1: Outputs(two, two)})
-    assert Qbc(members=[1]).scores(pool, RNG) == pytest.approx([np.log(2) / 2])
+    chunk = PoolChunk(np.arange(1), Outputs(one, one), {1: Outputs(two, two)})
+    assert Qbc(members=[1]).scores(chunk, RNG) == pytest.approx([np.log(2) / 2])
 
 
 @pytest.mark.parametrize("size", range(2, 10))
-def test_what_breaks_a_tie_is_less_than_any_two_votes_lie_apart(size: int) -> None:
-    results = [
-        np.bincount(ballots, minlength=size) / size for ballots in combinations_with_replacement(range(size), size)
-    ]
-    spread = np.unique([np.sort(result) for result in results], axis=0)
-    apart = np.diff(np.sort(entr(spread).sum(1)))
-    assert apart[apart > 1e-12].min() > TIE * np.log(1000)
+def test_qbc_tie_weight_is_smaller_than_the_gap_between_any_two_votes(size: int) -> None:
+    ballots = combinations_with_replacement(range(size), size)
+    shares = np.unique([np.sort(np.bincount(ballot, minlength=size) / size) for ballot in ballots], axis=0)
+    gaps = np.diff(np.sort(entr(shares).sum(1)))
+    assert gaps[gaps > 1e-12].min() > TIE_WEIGHT * np.log(1000)

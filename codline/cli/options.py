@@ -1,0 +1,28 @@
+"""Options that several commands share."""
+
+from typing import Annotated, Any
+
+import typer
+from ruamel.yaml import YAML
+
+from codline.core.errors import UserError
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 unexpected error, or out of memory; 2 a parameter is wrong; 3 a file is broken; "
+    "4 training diverged; 5 the disk is full; 6 something is in use; 7 a stage was killed."
+)
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-S", help="Set any value of params.yaml, such as train.epochs=10. May be repeated."),
+]
+
+
+def parse_overrides(pairs: list[str] | None) -> dict[str, Any]:
+    """{dotted key: value} from `key=value` pairs. Values are YAML, so 3 is a number and [1, 2] a list."""
+    overrides = {}
+    for pair in pairs or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UserError(f"-S {pair}: expected key=value, such as train.epochs=10")
+        overrides[key] = YAML(typ="safe", pure=True).load(value)
+    return overrides

@@ -1,0 +1,48 @@
+"""`codline run`: one campaign."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from codline.cli import display, environment
+from codline.cli.options import Set, parse_overrides
+from codline.cli.prefect_session import prefect_session
+
+
+def run(
+    preset: Annotated[
+        str | None, typer.Option(help="A preset listed by `codline presets`; the other options override its values.")
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="A strategy listed by `codline strategies`.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.")] = None,
+    cycles: Annotated[int | None, typer.Option(min=1, help="Number of cycles.")] = None,
+    set_: Set = None,
+    timeout_minutes: Annotated[float | None, typer.Option(help="Time limit of each stage.")] = None,
+) -> None:
+    """Run the campaign in params.yaml. Stages that are up to date are skipped."""
+    environment.silence_stages()
+    from codline.orchestration.dvc_stages import stale_stages
+    from codline.orchestration.params_file import update_params
+    from codline.orchestration.workspace import open_workspace
+    from flows.campaign import params_changes
+
+    with open_workspace():
+        update_params(params_changes(strategy, seed, cycles, parse_overrides(set_)), preset)
+        if not stale_stages():
+            display.print_learning_curve()
+            display.print_outcome("Everything is up to date.")
+            return
+        started = time.monotonic()
+        run_campaign(timeout_minutes)
+    display.print_learning_curve()
+    display.print_outcome(f"Done in {time.monotonic() - started:.0f} s.")
+
+
+def run_campaign(timeout_minutes: float | None) -> None:
+    from flows import tasks
+    from flows.campaign import campaign
+
+    with display.CampaignProgress("starting Prefect") as progress, prefect_session():
+        tasks.listeners.append(progress.on_stage_event)
+        campaign(timeout_minutes=timeout_minutes)

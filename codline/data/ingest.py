@@ -1,0 +1,47 @@
+"""Writes a raw dataset to the files of prepare: the image store, dataset.json and the tables of the split."""
+
+import logging
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from codline.core.files import write_json
+from codline.data import image_store, tables
+from codline.data.raw_dataset import RawDataset
+from codline.data.splits import split_dataset
+from codline.runtime.progress import progress_bar
+
+POOL_ROWS = 2**14  # rows of the pool table that are written together
+
+
+def store_dataset(
+    raw: RawDataset, task: str, start: float | Literal["all"], rng: np.random.Generator,
+    *, images: Path, dataset: Path, pool: Path, oracle: Path, test: Path, labeled: Path,
+) -> np.ndarray:  # fmt: skip
+    """Split and write the dataset; return the ids of the pool that are not labeled initially."""
+    split, labels = split_dataset(raw, start, rng), raw.label_cells
+    with progress_bar("prepare", "images", len(split.images)) as advance:
+        stored = image_store.write_images(images, split.images, raw.images, None if raw.mean else ~raw.is_test, advance)
+    if count := count_duplicates((stored.hashes[row] for row in split.pool), stored.hashes[split.test].tolist()):
+        sentence = "prepare.dataset: %d of %d test images are in the pool too, byte for byte"
+        logging.warning(sentence, count, len(split.test))
+    chunks = (split.pool[first : first + POOL_ROWS] for first in range(0, len(split.pool), POOL_ROWS))
+    columns = ([ids, pa.array(stored.hashes[ids]).cast(pa.string())] for ids in chunks)
+    tables.write_chunks((pa.table(each, schema=tables.POOL) for each in columns), tables.POOL, pool)
+    tables.write_columns([split.with_label, labels[split.with_label]], tables.ORACLE, oracle)
+    tables.write_columns([split.test, labels[split.test]], tables.TEST, test)
+    tables.write_columns([split.initial, labels[split.initial], ["init"] * len(split.initial)], tables.LABELED, labeled)
+    shape = image_store.image_shape(raw.images)
+    mean, std = raw.channel_statistics() if raw.mean else image_store.mean_and_std(stored.pixel_counts)
+    write_json(dataset, {"task": task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
+    return np.setdiff1d(split.pool, split.initial)
+
+
+def count_duplicates(pool: Iterable[bytes], test: Collection[bytes]) -> int:
+    """The number of test images that are in the pool too, by hash. Memory grows with the test set only."""
+    test_hashes = set(test)
+    duplicates = {image_hash for image_hash in pool if image_hash in test_hashes}
+    return sum(image_hash in duplicates for image_hash in test)

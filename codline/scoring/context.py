@@ -1,0 +1,81 @@
+"""What scoring works with: images, candidates, stored outputs, true labels, random streams."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from codline.acquisition.learner_context import LearnerContext
+from codline.data import masks, random_streams, tables
+from codline.data.array_store import ArrayStore
+from codline.data.labels import lookup_labels
+from codline.data.splits import resolve_amount
+from codline.learning import inference
+from codline.learning.inference import BatchOutputs, Normalize, RequestedOutputs, TakeImages, Transform
+from codline.models.base import Network
+from codline.runtime import state_directory
+from codline.scoring.networks import ScoringNetworks
+
+TrueLabels = Callable[[np.ndarray], np.ndarray]  # ids -> class numbers or masks
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    take: TakeImages
+    normalize: Normalize
+    batch_size: int
+
+    def forward_batches(
+        self, networks: list[Network], ids: np.ndarray, requested: RequestedOutputs, transform: Transform | None = None
+    ) -> Iterator[BatchOutputs]:
+        return inference.forward_batches(
+            networks, self.take, ids, self.normalize, self.batch_size, requested, transform
+        )
+
+    def tensors(self, ids: np.ndarray) -> Tensor:
+        """Standardized images on the device."""
+        return self.normalize(torch.from_numpy(self.take(ids)).to(self.normalize.device))
+
+
+@dataclass(frozen=True)
+class ScoringContext:
+    networks: ScoringNetworks
+    reader: ImageReader
+    candidate_ids: np.ndarray  # ascending
+    stored_outputs: ArrayStore | None  # of the previous cycle, unless its model is run again
+    true_labels: TrueLabels | None
+    seed: int
+    cycle: str
+
+    def generator(self, name: str) -> np.random.Generator:
+        return random_streams.generator(self.seed, name, self.cycle)
+
+    def torch_generator(self, name: str) -> torch.Generator:
+        return torch.Generator().manual_seed(random_streams.derive_seed(self.seed, name, self.cycle))
+
+    def learner_context(self) -> LearnerContext:
+        stage = f"score@{self.cycle}"
+
+        def advance(done: int, total: int) -> None:
+            if done == total or done % max(1, total // 100) == 0:
+                state_directory.write_note("progress", stage, {"unit": "steps", "done": done, "total": total})
+
+        seed = random_streams.derive_seed(self.seed, "strategy", self.cycle)
+        return LearnerContext(self.reader.tensors, self.reader.normalize.device, seed, advance)
+
+
+def draw_subset(ids: np.ndarray, size: float | None, rng: np.random.Generator) -> np.ndarray:
+    """A random subset of the ids, ascending: a number or a share of them, or all if `size` is None."""
+    if size is None:
+        return ids
+    return np.sort(rng.choice(ids, min(resolve_amount(size, len(ids)), len(ids)), replace=False))
+
+
+def load_true_labels(path: Path, ids: np.ndarray, subsample: bool) -> TrueLabels:
+    """Look up the true labels of these ids; masks have the pixels that the outputs have."""
+    cells = lookup_labels(ids, path, tables.ORACLE)
+    decode = masks.decode_subsampled_targets if subsample else masks.decode_targets
+    return lambda chunk_ids: decode(cells[np.searchsorted(ids, chunk_ids)])

@@ -1,0 +1,75 @@
+"""params.yaml is edited as a whole: overrides and presets are checked first, comments are kept."""
+
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from codline.core import params
+from codline.core.errors import UserError
+from codline.orchestration.params_file import PARAMS, update_params
+from tests.project import Project
+from tests.workspace import REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def use_fork_server(fork_server_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in fork_server_environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_update_params_writes_nothing_if_an_override_is_invalid(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    before = (project.root / "params.yaml").read_bytes()
+    with pytest.raises(UserError, match=r"train\.epochs: found 'many'"):
+        update_params({"train.epochs": "many", "seed": 3})
+    with pytest.raises(UserError, match=r"params\.yaml has no 'trian'; did you mean train\?"):
+        update_params({"trian.epochs": 3})
+    assert (project.root / "params.yaml").read_bytes() == before
+
+
+def test_update_params_keeps_the_comments_of_params_yaml(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    update_params({"train.epochs": 5, "score.strategy.name": "entropy"})
+    text = (project.root / "params.yaml").read_text()
+    assert "epochs: 5" in text
+    assert "# share of the epochs after" in text
+    assert "first_cycle" not in text
+
+
+def test_update_params_writes_a_preset_and_overrides_it(
+    untouched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(untouched.root)
+    update_params({}, "digits")
+    assert params.read_yaml(PARAMS) == params.read_yaml(REPOSITORY / "params.yaml")
+    assert "# share of the epochs after" in PARAMS.read_text()
+    update_params({"score.strategy.name": "entropy"} | params.cycle_chain(2), "digits")
+    found = params.read_yaml(PARAMS)
+    assert found["score"]["strategy"] == {"name": "entropy"}
+    assert list(found["cycles"]) == ["c1", "c2"]
+    assert found["train"] == params.read_yaml(REPOSITORY / "params.yaml")["train"]
+
+
+@pytest.mark.parametrize(
+    ("own", "sentence"),
+    [
+        ({"train": {"epochs": "many"}}, "train.epochs: found 'many', expected a whole number"),
+        ({"train": {"epoch": 3}}, "train.epoch: unknown key; did you mean epochs?"),
+        ({"prepare": {"model": {"name": "drn"}}}, "prepare.model.name: unknown model 'drn'; "),
+        ({"trian": {}}, "trian: unknown section; did you mean train?"),
+    ],
+)
+def test_update_params_writes_nothing_if_a_preset_is_invalid(
+    untouched: Project, monkeypatch: pytest.MonkeyPatch, own: dict[str, object], sentence: str
+) -> None:
+    monkeypatch.chdir(untouched.root)
+    before = PARAMS.read_bytes()
+    with Path("presets/mine.yaml").open("w") as file:
+        YAML().dump({"about": "broken", "extends": ["digits"], "params": own}, file)
+    with pytest.raises(UserError) as refused:
+        update_params({"seed": 3}, "mine")
+    assert str(refused.value).startswith(f"with the preset mine, params.yaml: {sentence}")
+    with pytest.raises(UserError, match=r"unknown preset 'mime'; did you mean mine"):
+        update_params({"seed": 3}, "mime")
+    assert PARAMS.read_bytes() == before

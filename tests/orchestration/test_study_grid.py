@@ -1,0 +1,146 @@
+"""The grid of a study: arms times seeds with complete parameters, or one sentence about what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from codline.core.errors import UserError
+from codline.orchestration import study_grid
+from codline.orchestration.study_grid import Study, StudyPoint
+from codline.runtime.pipeline import Pipeline
+from stages.check_params import check
+from tests.tiny_study import TINY
+from tests.workspace import REPOSITORY
+
+PARAMS = (REPOSITORY / "params.yaml").read_text()
+STUDIES = sorted((REPOSITORY / "studies").glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").mkdir()
+    return tmp_path
+
+
+def write_study(text: str, name: str = "tiny") -> Study:
+    Path("studies", f"{name}.yaml").write_text(text)
+    return study_grid.read_study(study_grid.find_study(name))
+
+
+def points_of(text: str, **overrides: object) -> list[StudyPoint]:
+    """`__` in the name of an override becomes a dot."""
+    dotted = {key.replace("__", "."): value for key, value in overrides.items()}
+    return study_grid.study_points(write_study(text), PARAMS, dotted)
+
+
+def params_of(point: StudyPoint) -> dict[str, Any]:
+    document: dict[str, Any] = YAML(typ="safe").load(point.params)
+    return document
+
+
+def test_study_points_are_arms_times_seeds_with_complete_params() -> None:
+    points = points_of(TINY)
+    assert [point.name for point in points] == ["random-s0", "entropy-s0", "random-s1", "entropy-s1"]
+    raw = params_of(points[3])
+    assert raw["seed"] == 1
+    assert (raw["score"]["strategy"], raw["train"]["objective"]) == ({"name": "entropy"}, {"name": "none"})
+    assert (raw["train"]["epochs"], list(raw["cycles"]), list(raw["queries"])) == (1, ["c1", "c2"], ["c1"])
+    assert raw["train"]["batch_size"] == 32
+
+
+def test_arm_overrides_combine_axes_and_name_arms_after_the_values() -> None:
+    objectives = "[{name: none}, {name: ema, weight: 0.1}]"
+    axes = f"{{score.strategy.name: [random, cod], train.objective: {objectives}, train.epochs: [1]}}"
+    assert list(write_study(f"{{name: x, title: x, seeds: [0], axes: {axes}}}").arm_overrides) == [
+        "random, none, epochs 1",
+        "random, ema weight 0.1, epochs 1",
+        "cod, none, epochs 1",
+        "cod, ema weight 0.1, epochs 1",
+    ]
+
+
+def test_study_points_drop_the_parameters_of_a_replaced_plug_in() -> None:
+    axes = "axes: {train.objective.name: [none, ema]}"
+    points = points_of(f"{{name: x, title: x, seeds: [0], base: {{train.objective.weight: 0.5}}, {axes}}}")
+    objectives = [params_of(point)["train"]["objective"] for point in points]
+    assert objectives[0] == {"name": "none"}
+    assert objectives[1]["weight"] == 0.5
+
+
+def test_shared_stage_keys_are_equal_for_arms_that_differ_only_after_the_first_training() -> None:
+    stages = Pipeline(REPOSITORY).stages
+    random, entropy, other_seed, _ = (study_grid.shared_stage_keys(point, stages) for point in points_of(TINY))
+    assert list(random) == ["prepare", "train@c1"]
+    assert random == entropy
+    assert random["prepare"] != other_seed["prepare"]
+    objectives = TINY.replace("score.strategy.name: [random, entropy]", "train.objective.name: [none, ema]")
+    none, ema, *_ = (study_grid.shared_stage_keys(point, stages) for point in points_of(objectives))
+    assert none["prepare"] == ema["prepare"]
+    assert none["train@c1"] != ema["train@c1"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("seeds:", "sedes:", "studies/tiny.yaml: seeds: missing"),
+        ("cycles: 2", "cycels: 2", "studies/tiny.yaml: cycels: unknown key; did you mean cycles?"),
+        ("seeds: [0, 1]", "seeds: [0, 0]", "studies/tiny.yaml: seeds: found 0 twice"),
+        ("seeds: [0, 1]", "seeds: []", "studies/tiny.yaml: seeds: found"),
+        ("seeds: [0, 1]", "seeds: [0]\narms: {a: {}}", "studies/tiny.yaml: found both axes and arms, expected one"),
+        ("axes: {score.strategy.name: [random, entropy]}", "", "studies/tiny.yaml: found neither axes nor arms"),
+        ("title: Two", "reference: cod\ntitle: Two", "studies/tiny.yaml: reference: found 'cod'"),
+        ("score.strategy", "scroe.strategy", "scroe.strategy.name: params.yaml has no 'scroe'; did you mean score"),
+        ("name: tiny", "name: ../tiny", "studies/tiny.yaml: name: found '../tiny'"),
+    ],
+)
+def test_study_that_is_invalid_is_refused_with_one_sentence(old: str, new: str, sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        points_of(TINY.replace(old, new))
+    assert str(refused.value).startswith(sentence)
+    assert "\n" not in str(refused.value)
+
+
+def test_find_study_suggests_similar_names() -> None:
+    write_study(TINY)
+    with pytest.raises(UserError, match=r"studies/tinny\.yaml: not found; did you mean tiny\?"):
+        study_grid.find_study("tinny")
+
+
+@pytest.mark.parametrize("key", ["seed", "score__strategy__name", "score__strategy", "score"])
+def test_study_points_refuse_overrides_of_what_the_study_varies(key: str) -> None:
+    with pytest.raises(UserError, match="the study varies"):
+        points_of(TINY, **{key: 3})
+
+
+def test_study_points_name_existing_dataset_files_by_absolute_paths(directory: Path) -> None:
+    (directory / "train.parquet").touch()
+    base = "train.epochs: 1, prepare.dataset: {name: parquet, train: [], test: [elsewhere.parquet]}"
+    points = points_of(TINY.replace("train.epochs: 1", base), prepare__dataset__train=["train.parquet"])
+    dataset = params_of(points[0])["prepare"]["dataset"]
+    assert dataset == {"name": "parquet", "train": [str(directory / "train.parquet")], "test": ["elsewhere.parquet"]}
+
+
+def test_study_like_another_inherits_base_cycles_and_seeds() -> None:
+    write_study(TINY)
+    other = write_study("{name: other, title: o, like: tiny, base: {train.epochs: 7}, arms: {a: {}}}", "other")
+    assert other.base == {"train.epochs": 7, "train.objective": {"name": "none"}}
+    assert (other.cycles, other.seeds, list(other.arm_overrides)) == (2, [0, 1], ["a"])
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_included_studies_have_distinct_points_that_the_stages_accept(
+    path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    study = study_grid.read_study(path)
+    assert study.name == path.stem
+    files = {"prepare.dataset.train": ["a.parquet"], "prepare.dataset.test": ["b.parquet"]}
+    points = study_grid.study_points(study, PARAMS, files if "parquet" in str(study.base) else {})
+    assert len(points) == len(study.arm_overrides) * len(study.seeds)
+    assert len({point.name for point in points}) == len({point.params for point in points}) == len(points)
+    for point in {point.arm: point for point in points}.values():
+        (directory / "params.yaml").write_text(point.params)
+        check(directory / "params.yaml")
