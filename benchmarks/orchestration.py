@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.campaigns import without_progress_bars
 from benchmarks.harness import Measurement, run_in_subprocess, argument_parser, report_each
 from codline.core import params
-from tests.project import Project, cloned, free_port
+from tests.project import Project, clone_with_small_campaign, free_port
 from tests.workspace import create_workspace
 
 ORDER = ("train", "score", "select", "annotate", "merge", "evaluate", "diagnose")
@@ -87,7 +87,7 @@ def campaign(cycles: int, **environment: str) -> Iterator[Project]:
     """A clone of this project with a small campaign in it."""
     with TemporaryDirectory(prefix="codline-benchmark-") as folder:
         (Path(folder) / "clone").mkdir()
-        project = cloned(Path(folder) / "clone", PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api", **environment)
+        project = clone_with_small_campaign(Path(folder) / "clone", PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api", **environment)
         project.must("codline", "setup")
         project.must("codline", "run", *ARGUMENTS, "--cycles", str(cycles))
         yield project

@@ -1,4 +1,4 @@
-"""The flow of one cycle: train, score the unlabelled pool, select, annotate, merge; evaluate and diagnose in parallel."""
+"""The flow of one cycle: train, score the pool, select, annotate, merge; evaluate and diagnose in parallel."""
 
 import os
 from collections.abc import Iterator

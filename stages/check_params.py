@@ -44,7 +44,8 @@ def check(path: Path) -> None:
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
     if start == "all" and queries and sections["annotate"].annotator.needs_true_labels:
         raise UserError(
-            "params.yaml: prepare.start: found 'all', which leaves nothing to query; expected a single cycle, which has no query"
+            "params.yaml: prepare.start: found 'all', which leaves nothing to query;"
+            " expected a single cycle, which has no query"
         )
     if isinstance(start, float) and isinstance(budget, float) and start + queries * budget > 1:
         raise UserError(

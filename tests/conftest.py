@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.project import Project, cloned, free_port, once, running_fork_server
+from tests.project import Project, clone_with_small_campaign, free_port, make_once, running_fork_server
 from tests.workspace import Workspace, create_workspace
 
 # The same examples on every run, and nothing kept in the repository.
@@ -18,9 +18,9 @@ settings.load_profile("exact")
 
 
 def pytest_configure() -> None:
-    """Fix threads and instructions before the first tensor is touched: later, torch no longer listens.
+    """Set threads and instructions before the first tensor operation: torch reads them once.
 
-    What numpy has to be told, it was told when tests.workspace imported a stage.
+    numpy's are pinned by codline.data, which tests.workspace has imported.
     """
     from codline.core.params import Compute
     from codline.learning.compute import configure
@@ -30,27 +30,27 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a Prefect server or a database of MLflow's is slow: the first such test waits for it, and for the campaign that went through it.
+    """Mark tests that need a Prefect server or an MLflow database as slow, and start with the longest tests.
 
-    Each worker begins with its share of what may take longest, so that none is left alone with it at the end: workers get stretches of the list.
+    xdist gives each worker a chunk of the list, so each chunk begins with its share of the longest.
     """
     for item in items:
         if {"api", "database"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker("slow")
     if "PYTEST_XDIST_WORKER" in os.environ:
         workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        ordered = sorted(items, key=patience, reverse=True)
+        ordered = sorted(items, key=sort_key, reverse=True)
         items[:] = [item for worker in range(workers) for item in ordered[worker::workers]]
 
 
-def patience(item: pytest.Item) -> tuple[int, bool]:
+def sort_key(item: pytest.Item) -> tuple[int, bool]:
     limit = item.get_closest_marker("timeout")
     return (limit.args[0] if limit else 0), item.get_closest_marker("slow") is not None
 
 
 @pytest.fixture(scope="session")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every stage but report has run. Read only: ask for `workspace` to change something."""
+    """A campaign of which every stage but report has run. Read only; `workspace` is a copy."""
     workspace = create_workspace(tmp_path_factory.mktemp("campaign"))
     with contextlib.chdir(workspace.root):
         for name in workspace.pipeline.stage_names():
@@ -102,15 +102,15 @@ def finished(
     """Two cycles, run by `codline run`, logged to MLflow. Read only (`project` is a copy); shared by all test workers."""
 
     def make(folder: Path) -> None:
-        cloned(folder / "codline", **api).must("codline", "run")
+        clone_with_small_campaign(folder / "codline", **api).must("codline", "run")
 
-    return Project(once(tmp_path_factory, "finished", make) / "codline", **api, **fork_server_environment)
+    return Project(make_once(tmp_path_factory, "finished", make) / "codline", **api, **fork_server_environment)
 
 
 @pytest.fixture
 def project(finished: Project, tmp_path: Path) -> Project:
     """A copy of `finished` that does not log to MLflow."""
-    copy = finished.copied(tmp_path / "codline")
+    copy = finished.copy_to(tmp_path / "codline")
     copy.environment["CODLINE_TRACKING"] = "off"
     return copy
 
@@ -125,4 +125,4 @@ def untouched(alone: Project, fork_server_environment: dict[str, str]) -> Projec
 @pytest.fixture
 def alone(api: dict[str, str], tmp_path: Path) -> Project:
     """A fresh clone in which campaigns start fork servers of their own, as they do for a user."""
-    return cloned(tmp_path / "codline", **api, CODLINE_TRACKING="off")
+    return clone_with_small_campaign(tmp_path / "codline", **api, CODLINE_TRACKING="off")

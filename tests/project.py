@@ -1,4 +1,4 @@
-"""A user's clone: a real git and DVC repository, with real commands run in it."""
+"""A user's clone: a real git and DVC repository, in which tests run real commands."""
 
 import contextlib
 import fcntl
@@ -17,10 +17,11 @@ from ruamel.yaml import YAML
 from codline.core import params
 from codline.orchestration.params_file import set_value
 from codline.runtime import fork_server
+from codline.runtime.process_lifetime import OWNER
 from tests.workspace import REPOSITORY, SMALL_PARAMS
 
 BIN = Path(sys.executable).parent
-TINY = SMALL_PARAMS | {"train.epochs": 2} | params.cycle_chain(2)
+SMALL_CAMPAIGN = SMALL_PARAMS | {"train.epochs": 2} | params.cycle_chain(2)
 
 
 class Project:
@@ -32,28 +33,29 @@ class Project:
             "COLUMNS": "160",
             "TERM": "dumb",
         }
-        not_ours = ("CODLINE_FORK_SERVER", "CODLINE_OWNER", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")  # these tests may run under make
-        plain = {key: value for key, value in os.environ.items() if key not in not_ours}
-        self.environment = plain | ours | environment
+        # The tests may run under make, or inside a campaign.
+        removed = (fork_server.SOCKET, OWNER, "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+        inherited = {key: value for key, value in os.environ.items() if key not in removed}
+        self.environment = inherited | ours | environment
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """In a session of its own, so that a test can look for what it leaves behind; what it says is in said.txt."""
-        with (self.root.parent / "said.txt").open("w") as said:
+        """Start a command in a session of its own; its output goes to a file."""
+        with (self.root.parent / "output.txt").open("w") as output:
             return subprocess.Popen(
                 words,
                 cwd=self.root,
                 env=self.environment,
                 text=True,
                 start_new_session=True,
-                stdout=said,
-                stderr=said,
-                preexec_fn=hears_ctrl_c,
+                stdout=output,
+                stderr=output,
+                preexec_fn=restore_ctrl_c,
             )
 
     @property
-    def said(self) -> str:
-        """By what was started last."""
-        return (self.root.parent / "said.txt").read_text()
+    def output(self) -> str:
+        """Output of the command that was started last."""
+        return (self.root.parent / "output.txt").read_text()
 
     def run(self, *words: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -69,10 +71,10 @@ class Project:
     def lock(self) -> bytes:
         return (self.root / "dvc.lock").read_bytes()
 
-    def having(self, **environment: str) -> "Project":
+    def with_environment(self, **environment: str) -> "Project":
         return Project(self.root, **self.environment | environment)
 
-    def copied(self, root: Path) -> "Project":
+    def copy_to(self, root: Path) -> "Project":
         shutil.copytree(self.root, root, symlinks=True, ignore=shutil.ignore_patterns("campaign.lock"))
         return Project(
             root,
@@ -99,36 +101,41 @@ def running_fork_server(path: Path) -> Iterator[dict[str, str]]:
             process.kill()
 
 
-def hears_ctrl_c() -> None:
-    """A shell that runs these tests in the background has it ignored, in all that they start."""
+def restore_ctrl_c() -> None:
+    """A shell that runs the tests in the background makes them, and what they start, ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def cloned(root: Path, **environment: str) -> Project:
-    """The repository's files as a fresh clone, with a small campaign in params.yaml and nothing made yet."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout
+def copy_repository(root: Path) -> None:
+    """Copy the files that git tracks, and those that it does not ignore."""
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     for name in listed.splitlines():
-        if (REPOSITORY / name).is_file() and name != "dvc.lock":
+        if (REPOSITORY / name).is_file():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, root / name)
+
+
+def clone_with_small_campaign(root: Path, **environment: str) -> Project:
+    """A fresh clone of the repository, with a small campaign in params.yaml and without dvc.lock and results."""
+    copy_repository(root)
+    (root / "dvc.lock").unlink()
     raw = YAML().load((root / "params.yaml").read_text())
-    for key, value in TINY.items():
+    for key, value in SMALL_CAMPAIGN.items():
         set_value(raw, key, value)
     with (root / "params.yaml").open("w") as file:
         YAML().dump(raw, file)
     project = Project(root, **environment)
     project.must("git", "init", "-q")
     project.must("git", "add", "-A")
-    project.must("git", "config", "user.name", "test")  # dvc exp run asks for one
+    project.must("git", "config", "user.name", "test")  # needed by dvc exp run
     project.must("git", "config", "user.email", "test@localhost")
     project.must("git", "commit", "-qm", "start")
     return project
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder for all workers, read only: made by whoever comes first, and the others wait."""
+def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A read-only directory for all test workers, made by the first one that needs it."""
     here = factory.getbasetemp()
     folder = (here.parent if "PYTEST_XDIST_WORKER" in os.environ else here) / name
     with folder.with_suffix(".lock").open("w") as file:
@@ -146,20 +153,19 @@ def free_port() -> int:
         return port
 
 
-def survivors(root: Path) -> list[str]:
-    """Commands of living processes that work in this directory."""
-    found = []
+def running_commands(root: Path) -> list[str]:
+    """Commands of the processes whose working directory is `root`."""
+    commands = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if (process / "cwd").readlink() == root and "Z" not in (process / "stat").read_text().rpartition(")")[
-                2
-            ].split()[0]:
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip())
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+            if (process / "cwd").readlink() == root and state != "Z":
+                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip())
         except OSError:
             continue
-    return found
+    return commands
 
 
-def killed(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen[str]) -> None:
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -20,12 +20,21 @@ from tests.documents import (
 )
 from tests.workspace import REPOSITORY
 
+CURRENT_DOCUMENTS = [path for path in DOCUMENTS if path.name not in ("CHANGELOG.md", "log.md")]  # those two are history
 SIGTERM_EXIT_CODE = 143  # the shell's convention; no error class has it
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_links_of_a_document_lead_to_files(document: Path) -> None:
     assert [link for link in links(document) if not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", CURRENT_DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_code_that_a_document_names_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:codline|stages|flows|tests|benchmarks|docs)/[\w/]+\.py\b", text))
+    to_be_written = plugin_files(text).keys()
+    assert [file for file in named - to_be_written if not (REPOSITORY / file).exists()] == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/architecture.md"])

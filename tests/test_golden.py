@@ -1,4 +1,4 @@
-"""The golden campaign: the demo of params.yaml, run whole, against the committed dvc.lock and the committed ids of every query."""
+"""The golden campaign: the demo, reproduced by DVC, compared with the committed dvc.lock and the recorded query ids."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 from codline.cli.doctor import RECORD, cpu_differs, differences, output_hashes
 from codline.data import tables
 from codline.runtime.pipeline import Pipeline
-from tests.project import BIN, Project, running_fork_server
+from tests.project import BIN, Project, copy_repository
 from tests.workspace import REPOSITORY
 
 GOLDEN = Path(__file__).parent / "golden" / "queries.json"
@@ -30,32 +30,24 @@ SAME_BYTES_ON_EVERY_CPU = [  # x86-64 with AVX2: what docs/reproducibility.md pr
     "cycles/*/labeled.parquet",
     "cycles/*/metrics.json",
     "cycles/*/predictions.csv",
+    "models/best.safetensors",
 ]
 
 
-def recorded_machine() -> str:
-    """Why bytes may differ here; empty where they may not."""
-    if not (REPOSITORY / RECORD).exists():
-        return f"no {RECORD}"
-    script = "import json; from codline.doctor import facts; print(json.dumps(facts()))"  # apart: it pins torch's instructions
-    here = subprocess.run(
-        [BIN / "python", "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout
-    other = differences(json.loads((REPOSITORY / RECORD).read_text()), json.loads(here))
-    return f"this machine differs from the recorded one in {', '.join(other)}" if other else ""
+def machine_differences() -> list[str]:
+    """What may change bytes on this machine, compared with the recorded one."""
+    # In a process of its own: it pins torch's instructions.
+    script = "import json; from codline.cli.doctor import machine_facts; print(json.dumps(machine_facts()))"
+    command = [BIN / "python", "-c", script]
+    facts = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    return differences(json.loads((REPOSITORY / RECORD).read_text()), json.loads(facts))
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The demo exactly as a user has it, reproduced by bare DVC."""
-    root = tmp_path_factory.mktemp("demo") / "codline"
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout
-    for name in listed.splitlines():
-        if (REPOSITORY / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_bytes((REPOSITORY / name).read_bytes())
+@pytest.fixture
+def clone(tmp_path: Path) -> Project:
+    """The repository as a user has it, with dvc.lock and without results."""
+    root = tmp_path / "codline"
+    copy_repository(root)
     project = Project(root, CODLINE_TRACKING="off")
     project.must("git", "init", "-q")
     return project
@@ -63,38 +55,26 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(demo: Project, tmp_path: Path) -> None:
-    """The first training and the report in processes started afresh, the rest with the imports of one process, which is two minutes less.
-
-    That no stage's bytes depend on it is tests/core/test_exit_codes.py's to show.
-    """
-    if why := recorded_machine():
-        pytest.skip(why)
-    committed = demo.lock
-    demo.must("dvc", "repro", "train@c1")
-    with running_fork_server(tmp_path / "socket") as environment:
-        demo.having(**environment).must("dvc", "repro", timeout=580)
-    demo.must("dvc", "repro", "--force", "--single-item", "report")
-    found, expected = output_hashes(demo.lock.decode()), output_hashes(committed.decode())
-    promised = [path for path in expected if any(fnmatch(path, pattern) for pattern in SAME_BYTES_ON_EVERY_CPU)]
-    assert {path: found[path] for path in promised} == {path: expected[path] for path in promised}
-    assert sorted(set(expected) - set(promised)) == sorted(
-        [*(f"cycles/c{i}/diagnostics.json" for i in range(1, 7)), "report"]
-    )
+def test_dvc_repro_in_a_fresh_clone_reproduces_the_committed_lock(clone: Project) -> None:
+    if different := machine_differences():
+        pytest.skip(f"this machine differs from the recorded one in {', '.join(different)}")
+    committed = clone.lock
+    clone.must("dvc", "repro", timeout=580)
+    found, expected = output_hashes(clone.lock.decode()), output_hashes(committed.decode())
+    same = [path for path in expected if any(fnmatch(path, pattern) for pattern in SAME_BYTES_ON_EVERY_CPU)]
+    assert {path: found[path] for path in same} == {path: expected[path] for path in same}
+    pipeline = Pipeline(clone.root)
+    others = [f"cycles/{cycle}/diagnostics.json" for cycle in pipeline.queries]
+    assert sorted(set(expected) - set(same)) == sorted([*others, "report"])
     if not cpu_differs(REPOSITORY / RECORD):
-        assert demo.lock == committed
-    pipeline = Pipeline(demo.root)
-    asked = {
-        cycle: tables.read_table(pipeline.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
-        for cycle in pipeline.queries
-    }
-    assert asked == json.loads(GOLDEN.read_text())["ids"]
-    measured = {
-        cycle: json.loads(pipeline.path("diagnose", "diagnostics", cycle).read_text()) for cycle in pipeline.queries
-    }
-    assert dict(numbers(measured)) == pytest.approx(
-        dict(numbers(json.loads(DIAGNOSTICS.read_text()))), rel=1e-5, abs=1e-9
-    )
+        assert clone.lock == committed
+    queries = {cycle: pipeline.path("select", "query", cycle) for cycle in pipeline.queries}
+    ids = {cycle: tables.read_table(path, tables.QUERY)["id"].to_pylist() for cycle, path in queries.items()}
+    assert ids == json.loads(GOLDEN.read_text())["ids"]
+    paths = {cycle: pipeline.path("diagnose", "diagnostics", cycle) for cycle in pipeline.queries}
+    diagnostics = {cycle: json.loads(path.read_text()) for cycle, path in paths.items()}
+    recorded = dict(numbers(json.loads(DIAGNOSTICS.read_text())))
+    assert dict(numbers(diagnostics)) == pytest.approx(recorded, rel=1e-5, abs=1e-9)
 
 
 def numbers(value: Any, key: str = "") -> Iterator[tuple[str, float | None]]:
@@ -106,8 +86,8 @@ def numbers(value: Any, key: str = "") -> Iterator[tuple[str, float | None]]:
         yield key, value
 
 
-def test_the_golden_ids_are_those_of_the_committed_lock() -> None:
-    """Cheap, everywhere: nobody may commit a new dvc.lock and forget the ids, or the reverse."""
+def test_recorded_query_ids_are_those_of_the_committed_lock() -> None:
+    """dvc.lock and the recorded ids are committed together."""
     golden = json.loads(GOLDEN.read_text())
     committed = output_hashes((REPOSITORY / "dvc.lock").read_text())
     pipeline = Pipeline(REPOSITORY)

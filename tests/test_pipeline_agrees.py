@@ -68,9 +68,7 @@ def test_dvc_yaml_runs_a_stage_by_its_name(stage: str) -> None:
 @each_stage
 def test_dvc_yaml_passes_every_argument_of_the_signature(stage: str) -> None:
     signature = hints(stage_function(stage)).items()
-    assert set(PIPELINE.arguments(stage)) == {
-        name for name, hint in signature if hint in (In, Out) or name == "cycle"
-    }
+    assert set(PIPELINE.arguments(stage)) == {name for name, hint in signature if hint in (In, Out) or name == "cycle"}
 
 
 @each_stage
@@ -157,7 +155,9 @@ def module_files(module: str) -> Iterator[str]:
     parts = module.split(".")
     for depth in range(1, len(parts) + 1) if parts[0] in CODE else ():
         stem = Path(*parts[:depth])
-        yield from (str(path) for path in (stem.with_suffix(".py"), stem / "__init__.py") if (REPOSITORY / path).is_file())
+        yield from (
+            str(path) for path in (stem.with_suffix(".py"), stem / "__init__.py") if (REPOSITORY / path).is_file()
+        )
 
 
 def plug_ins(family: str) -> set[str]:

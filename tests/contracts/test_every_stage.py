@@ -1,4 +1,4 @@
-"""What every stage promises: the same bytes whenever it runs, a sentence for what it cannot use, and no sight of what it must not see."""
+"""Every stage: the same bytes in every run, one sentence for an unusable input, and no access to hidden labels."""
 
 import pytest
 
@@ -8,9 +8,9 @@ from codline.models.small_cnn import SmallCnn
 from stages.runner import STAGES, In, hints
 from tests.workspace import Workspace, stage_function
 
-MADE = [stage for stage in STAGES if stage != "report"]  # the report has tests of its own
-each_stage = pytest.mark.parametrize("stage", MADE)
-READS_FILES = [stage for stage in MADE if stage != "prepare"]
+STAGES_BUT_REPORT = [stage for stage in STAGES if stage != "report"]  # the report has tests of its own
+each_stage = pytest.mark.parametrize("stage", STAGES_BUT_REPORT)
+READS_FILES = [stage for stage in STAGES_BUT_REPORT if stage != "prepare"]
 
 
 def cycle_of(stage: str) -> str | None:
@@ -22,7 +22,7 @@ def inputs(stage: str) -> list[str]:
 
 
 @each_stage
-def test_a_stage_run_twice_writes_the_same_bytes(workspace: Workspace, stage: str) -> None:
+def test_stage_writes_the_same_bytes_twice(workspace: Workspace, stage: str) -> None:
     outs = workspace.outputs(stage, cycle_of(stage))
     expected = [path.read_bytes() for path in outs]
     for path in outs:
@@ -32,59 +32,55 @@ def test_a_stage_run_twice_writes_the_same_bytes(workspace: Workspace, stage: st
 
 
 @pytest.mark.parametrize("stage", READS_FILES)
-def test_a_missing_input_is_named(workspace: Workspace, stage: str) -> None:
+def test_stage_names_a_missing_input(workspace: Workspace, stage: str) -> None:
     for name in inputs(stage):
         path = workspace.path(stage, name, "c2")
-        kept = path.read_bytes()
+        content = path.read_bytes()
         path.unlink()
         with pytest.raises(
             DataError,
             match=f"^{path.relative_to(workspace.root)}: not found; it is made by an earlier stage: run dvc repro$",
         ):
             workspace.run(stage, "c2")
-        path.write_bytes(kept)
+        path.write_bytes(content)
 
 
 @pytest.mark.parametrize("stage", READS_FILES)
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-def test_an_input_cut_off_is_named_and_nothing_is_written(workspace: Workspace, stage: str, share: float) -> None:
+def test_stage_names_a_truncated_input_and_writes_nothing(workspace: Workspace, stage: str, share: float) -> None:
     outs = workspace.outputs(stage, "c2")
     for path in outs:
         path.unlink()
     for name in inputs(stage):
         path = workspace.path(stage, name, "c2")
-        kept = path.read_bytes()
-        path.write_bytes(kept[: int(share * len(kept))])
+        content = path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
         with pytest.raises(
             DataError, match=f"^{path.relative_to(workspace.root)}: (corrupt or truncated|not valid JSON|not a model)"
         ):
             workspace.run(stage, "c2")
-        path.write_bytes(kept)
+        path.write_bytes(content)
         assert not any(out.exists() for out in outs)
 
 
 @pytest.mark.parametrize("stage", READS_FILES)
-def test_an_input_that_is_another_table_is_named(workspace: Workspace, stage: str) -> None:
+def test_stage_names_an_input_that_is_another_table(workspace: Workspace, stage: str) -> None:
     for name in inputs(stage):
         path = workspace.path(stage, name, "c2")
-        kept = path.read_bytes()
-        other = (
-            ("evaluate", "metrics")
-            if path.suffix == ".json"
-            else ("annotate", "query")
-            if name == "annotations"
-            else ("annotate", "annotations")
-        )
-        path.write_bytes(workspace.path(*other, "c1").read_bytes())
+        content = path.read_bytes()
+        other = workspace.path("annotate", "query" if name == "annotations" else "annotations", "c1")
+        if path.suffix == ".json":
+            other = workspace.path("evaluate", "metrics", "c1")
+        path.write_bytes(other.read_bytes())
         with pytest.raises(DataError, match=f"^{path.relative_to(workspace.root)}: "):
             workspace.run(stage, "c2")
-        path.write_bytes(kept)
+        path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
     ("stage", "argument"), [("train", "previous_model"), ("score", "model"), ("evaluate", "model")]
 )
-def test_a_model_for_other_images_is_refused(workspace: Workspace, stage: str, argument: str) -> None:
+def test_stage_refuses_a_model_for_other_images(workspace: Workspace, stage: str, argument: str) -> None:
     path = workspace.path(stage, argument, "c2")
     spec = SmallCnn(width=4)
     model_file.save_network(
@@ -92,28 +88,29 @@ def test_a_model_for_other_images_is_refused(workspace: Workspace, stage: str, a
     )
     with pytest.raises(
         DataError,
-        match=r"a model for 3 classes and images of \(3, 32, 32\), but the dataset has 10 classes and images of \(1, 8, 8\)$",
+        match=r"a model for 3 classes and images of \(3, 32, 32\), "
+        r"but the dataset has 10 classes and images of \(1, 8, 8\)$",
     ):
         workspace.run(stage, "c2")
 
 
 @each_stage
-def test_an_unknown_key_in_its_section_is_refused(workspace: Workspace, stage: str) -> None:
-    workspace.change(**{f"{stage}.unheard_of": 1})
-    with pytest.raises(UserError, match=f"^params.yaml: {stage}.unheard_of: unknown key"):
+def test_stage_refuses_an_unknown_key_in_its_section(workspace: Workspace, stage: str) -> None:
+    workspace.change(**{f"{stage}.unknown": 1})
+    with pytest.raises(UserError, match=f"^params.yaml: {stage}.unknown: unknown key"):
         workspace.run(stage, cycle_of(stage))
 
 
 @each_stage
-def test_another_stage_s_section_is_none_of_its_business(workspace: Workspace, stage: str) -> None:
+def test_stage_ignores_the_sections_of_other_stages(workspace: Workspace, stage: str) -> None:
     outs = workspace.outputs(stage, cycle_of(stage))
     expected = [path.read_bytes() for path in outs]
-    workspace.change(**{f"{other}.unheard_of": 1 for other in STAGES if other != stage})
+    workspace.change(**{f"{other}.unknown": 1 for other in STAGES if other != stage})
     workspace.run(stage, cycle_of(stage))
     assert [path.read_bytes() for path in outs] == expected
 
 
-def test_without_the_truth_train_score_and_select_still_run(workspace: Workspace) -> None:
+def test_train_score_and_select_run_without_hidden_labels(workspace: Workspace) -> None:
     expected = {
         path: path.read_bytes() for stage in ("train", "score", "select") for path in workspace.outputs(stage, "c2")
     }
@@ -126,9 +123,9 @@ def test_without_the_truth_train_score_and_select_still_run(workspace: Workspace
     assert {path: path.read_bytes() for path in expected} == expected
 
 
-def test_without_the_test_labels_all_but_evaluate_still_run(workspace: Workspace) -> None:
+def test_only_evaluate_needs_the_test_labels(workspace: Workspace) -> None:
     workspace.path("prepare", "test").unlink()
-    for stage in MADE[1:]:
+    for stage in STAGES_BUT_REPORT[1:]:
         if stage == "evaluate":
             with pytest.raises(DataError, match=r"data/test\.parquet: not found"):
                 workspace.run(stage, "c2")
@@ -137,9 +134,7 @@ def test_without_the_test_labels_all_but_evaluate_still_run(workspace: Workspace
 
 
 @pytest.mark.parametrize(("file", "readers"), [("oracle", {"annotate", "diagnose"}), ("test", {"evaluate"})])
-def test_hidden_labels_are_in_the_signatures_of_their_readers_alone(
-    workspace: Workspace, file: str, readers: set[str]
-) -> None:
+def test_hidden_labels_are_inputs_of_their_readers_only(workspace: Workspace, file: str, readers: set[str]) -> None:
     hidden = str(workspace.path("prepare", file).relative_to(workspace.root))
     cycles = {stage: None if stage in ("prepare", "report") else "c1" for stage in STAGES}
     assert {
@@ -147,7 +142,7 @@ def test_hidden_labels_are_in_the_signatures_of_their_readers_alone(
     } == readers | {"prepare"}
 
 
-def test_score_is_shown_the_hidden_labels_where_params_yaml_says_so_and_nowhere_else(workspace: Workspace) -> None:
+def test_score_reads_the_true_labels_only_if_params_yaml_says_so(workspace: Workspace) -> None:
     hidden = workspace.path("prepare", "oracle")
     assert workspace.path("score", "truth", "c1") == workspace.path("prepare", "pool")
     workspace.change(**{"score.truth": "oracle"})

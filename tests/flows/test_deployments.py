@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import Project, survivors
+from tests.project import Project, running_commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -20,9 +20,9 @@ def serving(project: Project) -> Iterator[None]:
     process = project.start("codline", "serve")
     deadline = time.monotonic() + 120
     try:
-        while "campaign/local and cycle/local are served" not in project.said:
+        while "campaign/local and cycle/local are served" not in project.output:
             assert time.monotonic() < deadline, "the flows are not served"
-            assert process.poll() is None, project.said
+            assert process.poll() is None, project.output
             time.sleep(0.2)
         yield
     finally:
@@ -69,14 +69,14 @@ def test_deployment_that_is_cancelled_and_run_again_ends_with_the_same_bytes(
 ) -> None:
     run = start_run(served_alone, "campaign/local")
     deadline = time.monotonic() + 120
-    while not any("stages train" in command for command in survivors(served_alone.root)):
+    while not any("stages train" in command for command in running_commands(served_alone.root)):
         assert time.monotonic() < deadline, run_state(served_alone, run)
         time.sleep(0.1)
     served_alone.must("prefect", "flow-run", "cancel", run)
     while run_state(served_alone, run)["type"] != "CANCELLED" or any(
-        "-m stages " in command for command in survivors(served_alone.root)
+        "-m stages " in command for command in running_commands(served_alone.root)
     ):
-        assert time.monotonic() < deadline, (run_state(served_alone, run), survivors(served_alone.root))
+        assert time.monotonic() < deadline, (run_state(served_alone, run), running_commands(served_alone.root))
         time.sleep(0.2)
 
     again = served_alone.run("prefect", "deployment", "run", "campaign/local", "--watch")
@@ -118,7 +118,7 @@ def test_worker_runs_what_prefect_yaml_deploys(project: Project, finished: Proje
         done = project.run(
             "prefect", "deployment", "run", "campaign/local", "-p", 'overrides={"report.gallery": 4}', "--watch"
         )
-        assert done.returncode == 0, done.stdout + project.said
+        assert done.returncode == 0, done.stdout + project.output
     finally:
         worker.terminate()
         worker.wait(30)

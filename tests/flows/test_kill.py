@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import Project, killed, survivors
+from tests.project import Project, kill, running_commands
 
 LONGEST_WAIT = 3.0  # seconds before a kill, from the start of the campaign or of its first stage
 
@@ -31,9 +31,9 @@ def run_and_kill(projects: list[Project], kills: int, rng: random.Random) -> int
         wait_until(has_ended, rng.uniform(0, LONGEST_WAIT))
         if process.poll() is not None:
             return done
-        killed(process)
-        wait_until(lambda root=project.root: not survivors(root), 5)
-        assert survivors(project.root) == []
+        kill(process)
+        wait_until(lambda root=project.root: not running_commands(root), 5)
+        assert running_commands(project.root) == []
     return kills
 
 
@@ -42,7 +42,7 @@ def has_process_ended(process: subprocess.Popen[str]) -> bool:
 
 
 def is_running_a_stage(root: Path) -> bool:
-    return any("-m stages " in command for command in survivors(root))
+    return any("-m stages " in command for command in running_commands(root))
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> None:
@@ -53,7 +53,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> None:
 
 def check_kills(project: Project, finished: Project, kills: int, fork_server_environment: dict[str, str]) -> None:
     """One run in four starts a fork server of its own, often killed while it imports; the others use the tests' one."""
-    forked = project.having(**fork_server_environment)
+    forked = project.with_environment(**fork_server_environment)
     projects = [project, forked, forked, forked]
     rng = random.Random(kills)
     killed_times = 0
@@ -89,12 +89,12 @@ def test_ctrl_c_stops_a_campaign_in_any_stage(
         process = alone.start("codline", "run")
         name, _, cycle = stage.partition("@")
         deadline = time.monotonic() + 90
-        while not any(f"stages {name} --cycle {cycle}" in command for command in survivors(alone.root)):
+        while not any(f"stages {name} --cycle {cycle}" in command for command in running_commands(alone.root)):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(30) == 130
-        assert alone.said.rstrip().endswith("stopped; run it again to go on from here")
-        assert survivors(alone.root) == []
-    alone.having(**fork_server_environment).must("codline", "run")
+        assert alone.output.rstrip().endswith("stopped; run it again to go on from here")
+        assert running_commands(alone.root) == []
+    alone.with_environment(**fork_server_environment).must("codline", "run")
     assert alone.lock == finished.lock

@@ -94,7 +94,7 @@ def test_preset_can_be_run_or_only_written(untouched: Project) -> None:
 def test_codline_ui_serves_both_pages_on_loopback_until_it_is_stopped(project: Project) -> None:
     port = free_port()
     with running(project, "codline ui", "--port", str(port)) as process:
-        wait_until(lambda: "Ctrl-C stops both" in project.said)
+        wait_until(lambda: "Ctrl-C stops both" in project.output)
         mlflow, prefect = f"http://127.0.0.1:{port}", project.environment["PREFECT_API_URL"].removesuffix("/api")
         assert "MLflow" in fetch_page(mlflow)
         assert "Prefect" in fetch_page(prefect)
@@ -109,7 +109,7 @@ def test_codline_serve_deployments_run_by_name_also_after_a_deployment_to_a_work
     project.must("prefect", "--no-prompt", "deploy", "--all")
     lock, metrics = project.lock, [project.root / f"cycles/{cycle}/metrics.json" for cycle in ("c1", "c2")]
     with running(project, "codline serve"):
-        wait_until(lambda: "cycle/local are served" in project.said)
+        wait_until(lambda: "cycle/local are served" in project.output)
         for path in metrics:
             path.unlink()
         run_command(project, "prefect deployment run campaign/local --watch")

@@ -9,7 +9,7 @@ import pytest
 from codline.core.errors import TrainingError
 from codline.core.files import read_json
 from codline.orchestration.worktrees import has_finished
-from tests.project import Project, cloned, killed, once, survivors
+from tests.project import Project, clone_with_small_campaign, kill, make_once, running_commands
 from tests.tiny_study import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -22,11 +22,11 @@ def finished_study(
     """A project in which a study of two arms and two seeds has run, with MLflow. Shared by all test workers."""
 
     def make(folder: Path) -> None:
-        project = cloned(folder / "codline", **api, **fork_server_environment)
+        project = clone_with_small_campaign(folder / "codline", **api, **fork_server_environment)
         (project.root / "studies/tiny.yaml").write_text(TINY)
         project.must("codline", "study", "tiny", "--jobs", "2", timeout=580)
 
-    return Project(once(tmp_path_factory, "finished_study", make) / "codline", **api, **fork_server_environment)
+    return Project(make_once(tmp_path_factory, "finished_study", make) / "codline", **api, **fork_server_environment)
 
 
 def study_folder(project: Project) -> Path:
@@ -94,11 +94,11 @@ def test_study_that_is_killed_leaves_no_process_and_resumes_to_the_same_results(
     while not has_finished(worktrees[0], "train@c1") and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     assert process.poll() is None
-    killed(process)
+    kill(process)
     deadline = time.monotonic() + 10
-    while any(survivors(worktree) for worktree in worktrees) and time.monotonic() < deadline:
+    while any(running_commands(worktree) for worktree in worktrees) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert [survivors(worktree) for worktree in worktrees] == [[], []]
+    assert [running_commands(worktree) for worktree in worktrees] == [[], []]
     training_note = worktrees[0] / ".codline/seconds/train@c1.json"
     trained = training_note.stat().st_mtime_ns
 

@@ -1,4 +1,7 @@
-"""After a change that moves numbers: run the demo, then `python tests/golden/record.py`, and commit dvc.lock, machine.json and the files here together."""
+"""Records the golden results, after a change of numbers: run the demo, then `python tests/golden/record.py`.
+
+Commit dvc.lock, docs/recorded-machine.json and the files in tests/golden together.
+"""
 
 import json
 import subprocess

@@ -18,7 +18,9 @@ def use_fork_server(fork_server_environment: dict[str, str], monkeypatch: pytest
         monkeypatch.setenv(name, value)
 
 
-def test_update_params_writes_nothing_if_an_override_is_invalid(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_update_params_writes_nothing_if_an_override_is_invalid(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project.root)
     before = (project.root / "params.yaml").read_bytes()
     with pytest.raises(UserError, match=r"train\.epochs: found 'many'"):
@@ -37,9 +39,7 @@ def test_update_params_keeps_the_comments_of_params_yaml(project: Project, monke
     assert "first_cycle" not in text
 
 
-def test_update_params_writes_a_preset_and_overrides_it(
-    untouched: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_update_params_writes_a_preset_and_overrides_it(untouched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(untouched.root)
     update_params({}, "digits")
     assert params.read_yaml(PARAMS) == params.read_yaml(REPOSITORY / "params.yaml")

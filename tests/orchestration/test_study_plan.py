@@ -9,7 +9,7 @@ from codline.core.errors import BusyError, UserError
 from codline.orchestration import worktrees
 from codline.orchestration.study_grid import Study
 from codline.orchestration.study_plan import StudyPlan, lock_study
-from tests.project import Project, cloned
+from tests.project import Project, clone_with_small_campaign
 from tests.tiny_study import TINY
 
 CODE_FILE = "codline/core/files.py"
@@ -18,7 +18,7 @@ CODE_FILE = "codline/core/files.py"
 @pytest.fixture
 def clone(tmp_path: Path) -> Project:
     """A clone with the study tiny, and without a Prefect server: nothing here gets as far as a flow."""
-    project = cloned(tmp_path / "codline", CODLINE_TRACKING="off")
+    project = clone_with_small_campaign(tmp_path / "codline", CODLINE_TRACKING="off")
     (project.root / "studies/tiny.yaml").write_text(TINY)
     return project
 

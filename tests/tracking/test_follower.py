@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from codline.core.files import read_json, write_json
 from codline.runtime import state_directory
 from codline.runtime.background import LOG, Background
 from codline.tracking import follower
@@ -104,6 +106,26 @@ def test_follower_logs_results_while_the_campaign_runs(tracked: Workspace, snaps
         wait_until(lambda: set(statuses().values()) == {"FINISHED"} and "c3" in runs())
 
 
+def test_follower_replaces_results_that_a_stage_writes_again(tracked: Workspace) -> None:
+    write_lock(tracked, lock_entries(tracked))
+    path = tracked.path("evaluate", "metrics", "c3")
+    with follower_thread():
+        wait_until(lambda: statuses().get("c3") == "FINISHED")
+        write_json(path, read_json(path) | {"accuracy": 1.0})
+        write_lock(tracked, lock_entries(tracked))
+        wait_until(lambda: "c3" in runs() and runs()["c3"].data.metrics.get("accuracy") == 1.0)
+
+
+def test_follower_logs_results_at_the_end_that_were_missing_while_their_stage_ran_again(tracked: Workspace) -> None:
+    write_lock(tracked, lock_entries(tracked))
+    path = tracked.path("evaluate", "metrics", "c3")
+    path.rename("hidden")
+    with follower_thread():
+        wait_until(lambda: statuses().get("c2") == "FINISHED" and "c3" in runs())
+        Path("hidden").rename(path)
+    assert statuses()["c3"] == "FINISHED"
+
+
 def test_follower_logs_only_stages_that_dvc_lock_records(tracked: Workspace) -> None:
     entries = lock_entries(tracked)
     write_lock(tracked, {name: entries[name] for name in ("prepare", "train@c1")})
@@ -172,7 +194,10 @@ def test_follower_logs_to_another_campaign_once_params_yaml_has_changed(tracked:
     assert set(runs()) == {CAMPAIGN, "digits cod seed 1", "c1", "c4"}
 
 
-def test_follower_waits_for_a_dvc_lock_that_is_being_written(tracked: Workspace) -> None:
+def test_follower_waits_for_a_dvc_lock_that_is_being_written(
+    tracked: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "RETRY_SECONDS", 1000.0)  # it is no error
     path = tracked.root / "dvc.lock"
     write_lock(tracked, lock_entries(tracked))
     text = path.read_text()
@@ -181,7 +206,7 @@ def test_follower_waits_for_a_dvc_lock_that_is_being_written(tracked: Workspace)
         time.sleep(0.5)
         assert runs() == {}
         path.write_text(text)
-    assert statuses()["c3"] == "FINISHED"
+        wait_until(lambda: statuses().get("c3") == "FINISHED")
 
 
 def test_follower_shows_a_training_that_fails_as_failed_and_the_next_attempt_as_running(tracked: Workspace) -> None:
