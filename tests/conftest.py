@@ -99,7 +99,7 @@ def fork_server_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def finished(
     api: dict[str, str], fork_server_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Project:
-    """Two cycles, run by `codline run`, logged to MLflow. Read only (`project` is a copy); shared by all test workers."""
+    """Two cycles, run by `codline run`, logged to MLflow. Read only (`project` is a copy); for all test workers."""
 
     def make(folder: Path) -> None:
         clone_with_small_campaign(folder / "codline", **api).must("codline", "run")
