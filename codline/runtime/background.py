@@ -42,7 +42,7 @@ def start_follower(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 class Background:
-    """The processes of one campaign, started with its first stage that has to run."""
+    """The processes of one campaign, started with its first stage."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -104,11 +104,3 @@ def test_run_lengthens_and_shortens_a_campaign(project: Project) -> None:
     assert b"train@c3" in project.lock
     project.must("codline", "run", "--cycles", "2")
     assert project.lock == before
-
-
-def test_dvc_artifacts_get_finds_the_best_model_of_a_tagged_campaign(project: Project) -> None:
-    project.must("git", "add", "--force", "dvc.lock")
-    project.must("git", "commit", "-qm", "campaign")
-    project.must("git", "tag", "-a", "best@v1.0.0", "-m", "the best model")
-    project.must("dvc", "artifacts", "get", ".", "best", "-o", "best.safetensors")
-    assert (project.root / "best.safetensors").read_bytes() == (project.root / "models/best.safetensors").read_bytes()
