@@ -19,7 +19,6 @@ from codline.core.errors import InfrastructureError
 from codline.orchestration import workspace
 from codline.runtime import state_directory
 
-GPU = "gpu"  # tag of the tasks that run a model; each takes a GPU of its own where there are any (runtime/gpu_lock.py)
 Listener = Callable[[str, str, float], None]
 listeners: list[Listener] = []  # called with (stage, "started" | "ran" | "skipped" | "failed", seconds)
 
@@ -29,11 +28,15 @@ def is_retriable(task: Task[..., Any], run: TaskRun, state: State) -> bool:  # n
     return isinstance(state.result(raise_on_failure=False), InfrastructureError)
 
 
-def stage_task(name: str, *tags: str, per_cycle: bool = True) -> Task[..., bool]:
+def stage_task(name: str, *, per_cycle: bool = True, runs_model: bool = False) -> Task[..., bool]:
+    """A task that runs a stage. Each stage that runs a model takes a GPU of its own, if any (runtime/gpu_lock.py).
+
+    No tags: Prefect would ask its server for a concurrency slot before each task, which takes up to two seconds.
+    """
+
     @task(
         name=name,
         task_run_name=f"{name}@{{cycle}}" if per_cycle else name,
-        tags=list(tags),
         cache_policy=NO_CACHE,  # DVC is the cache
         retries=2,
         retry_delay_seconds=exponential_backoff(2),
@@ -45,7 +48,7 @@ def stage_task(name: str, *tags: str, per_cycle: bool = True) -> Task[..., bool]
         started, outcome = time.monotonic(), "failed"
         notify(stage, "started", 0.0)
         try:
-            with published_progress(stage) if GPU in tags else contextlib.nullcontext():
+            with published_progress(stage) if runs_model else contextlib.nullcontext():
                 outcome = "ran" if workspace.reproduce(stage) else "skipped"
         finally:
             notify(stage, outcome, time.monotonic() - started)
@@ -99,11 +102,11 @@ def publish_progress(stage: str, finished: threading.Event) -> None:
 
 
 prepare = stage_task("prepare", per_cycle=False)
-train = stage_task("train", GPU)
-score = stage_task("score", GPU)
+train = stage_task("train", runs_model=True)
+score = stage_task("score", runs_model=True)
 select = stage_task("select")
 annotate = stage_task("annotate")
 merge = stage_task("merge")
-evaluate = stage_task("evaluate", GPU)
-diagnose = stage_task("diagnose", GPU)
+evaluate = stage_task("evaluate", runs_model=True)
+diagnose = stage_task("diagnose", runs_model=True)
 report = stage_task("report", per_cycle=False)

@@ -3,10 +3,11 @@
 import logging
 import re
 import threading
+import time
 from pathlib import Path
 
 from dvc.exceptions import DvcException
-from dvc.lock import LockError
+from dvc.lock import Lock, LockError
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.stage.exceptions import StageCmdFailedError
@@ -21,11 +22,23 @@ from codline.runtime.pipeline import Pipeline
 logging.getLogger("dvc").setLevel(logging.WARNING)  # tasks report what runs
 
 
+class RepositoryLock(Lock):  # type: ignore[misc]
+    """DVC's lock, waited for in short intervals: DVC looks every half second, as long as a small stage takes."""
+
+    def lock(self) -> None:
+        while True:
+            try:
+                return self._do_lock()  # type: ignore[no-any-return]
+            except LockError:
+                time.sleep(0.02)
+
+
 class DvcStages(threading.local):
     """Stages of the open repository by name. Loading them takes a quarter of a second, so every thread does it once."""
 
     def __init__(self) -> None:
-        self.repo = Repo(_wait_for_lock=True)
+        self.repo = Repo()
+        self.repo.lock = RepositoryLock(self.repo.lock.lockfile)
         self.repo.stage_cache = RunCache(self.repo)
         self.stages: dict[str, PipelineStage] = {stage.addressing: stage for stage in self.repo.index.stages}
 

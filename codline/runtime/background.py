@@ -35,9 +35,11 @@ def start_for_dvc() -> None:
 
 def start_follower(*arguments: str) -> subprocess.Popen[bytes]:
     """Its messages go to a file: a pipe that it kept open would hold up whoever reads DVC's output."""
-    state_root().mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "codline.tracking", "follow", *arguments]
-    with (state_root() / LOG).open("wb") as log:
+    path = state_root() / LOG
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    with path.open("ab") as log:  # "ab": an earlier follower may still be writing
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, bufsize=0)
 
 

@@ -35,6 +35,7 @@ PRELOADED = [
     "numpy",
     "pyarrow.parquet",
     "torch",
+    "torch._dynamo",  # imported by every optimizer
     "safetensors.torch",
     "sklearn.datasets",
     "scipy.stats",
