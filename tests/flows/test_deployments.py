@@ -89,7 +89,28 @@ def test_deployment_that_is_cancelled_and_run_again_ends_with_the_same_bytes(
     }
     assert keys["learning-curve"] == "table"
     assert keys["query-c1"] == "image"
-    assert keys["train-c1"] == "progress"
+
+
+PUBLISH = """
+import time
+from prefect import flow
+from codline.runtime.state_directory import write_note
+from flows.tasks import published_progress
+
+@flow
+def example():
+    with published_progress("train@c9"):
+        time.sleep(2)
+
+write_note("progress", "train@c9", {"unit": "epochs", "done": 1, "total": 2})
+example()
+"""
+
+
+def test_task_publishes_the_progress_of_its_stage(project: Project) -> None:
+    project.must("python", "-c", PUBLISH)
+    (artifact,) = post(project, "artifacts/filter", {"artifacts": {"key": {"any_": ["train-c9"]}}})
+    assert (artifact["type"], artifact["data"], artifact["description"]) == ("progress", 100.0, "train@c9: 2 epochs")
 
 
 def test_deployment_refuses_wrong_parameters_before_anything_runs(served: Project) -> None:
