@@ -25,12 +25,7 @@ _processes: set[subprocess.Popen[bytes]] = set()
 def run_point_campaign(plan: StudyPlan, point: StudyPoint) -> None:
     """Run the campaign of a point and write its record. The output of the process goes to <point>.log."""
     started = time.monotonic()
-    environment = point_environment(plan, point)
-    run_worker(point, plan.worktree(point), plan.folder / f"{point.name}.log", environment)
-    if is_tracking():
-        # Stages that DVC restored from its run cache did not run, so they logged nothing to MLflow.
-        command = [sys.executable, "-m", "codline.tracking", "sync"]
-        subprocess.run(command, cwd=plan.worktree(point), env=environment, capture_output=True, check=False)
+    run_worker(point, plan.worktree(point), plan.folder / f"{point.name}.log", point_environment(plan, point))
     record = {
         "digest": plan.digest(point),
         "arm": point.arm,
@@ -83,7 +78,7 @@ def read_curve(worktree: Path) -> list[dict[str, Any]]:
 
 def point_environment(plan: StudyPlan, point: StudyPoint) -> dict[str, str]:
     """The environment of a point: its own .codline/, but the project's fork server, Prefect server and MLflow store."""
-    environment = {key: value for key, value in os.environ.items() if key != "CODLINE_SCRATCH"}
+    environment = {key: value for key, value in os.environ.items() if key != "CODLINE_STATE_DIRECTORY"}
     socket = environment.get(fork_server.SOCKET)
     if socket and not Path(socket).is_absolute():  # it stays relative: the path of a socket may have 107 characters
         environment[fork_server.SOCKET] = os.path.relpath(socket, plan.worktree(point))

@@ -34,7 +34,7 @@ def start_for_dvc() -> None:
 
 
 def start_follower(*arguments: str) -> subprocess.Popen[bytes]:
-    """Its messages go to a file: a pipe that it kept open would hold up whoever reads DVC's output."""
+    """Its messages go to a file: a pipe that it keeps open would delay a reader of DVC's output."""
     command = [sys.executable, "-m", "codline.tracking", "follow", *arguments]
     path = state_root() / LOG
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ KEPT_CHECKPOINTS = 3  # of the most recent trainings
 
 
 def state_root() -> Path:
-    return Path(os.environ.get("CODLINE_SCRATCH", ".codline"))
+    return Path(os.environ.get("CODLINE_STATE_DIRECTORY", ".codline"))
 
 
 def checkpoint_path(key: str) -> Path:

@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("CODLINE_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setenv("CODLINE_STATE_DIRECTORY", str(tmp_path / "scratch"))
     monkeypatch.setattr(downloads, "FIRST_PAUSE_SECONDS", 0.01)
     with Server() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

@@ -115,7 +115,7 @@ def test_load_without_files_or_download_says_what_to_put_where(name: str, tmp_pa
 def served_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that is served over HTTP, from which torchvision's datasets are downloaded."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setenv("CODLINE_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setenv("CODLINE_STATE_DIRECTORY", str(tmp_path / "scratch"))
     (tmp_path / "served").mkdir()
 
     class Handler(SimpleHTTPRequestHandler):

@@ -99,7 +99,7 @@ def assert_same_tensors(first: dict[str, torch.Tensor], second: dict[str, torch.
 @pytest.fixture
 def make_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Checkpoint]:
     """Makes the checkpoint of a training with one input file and the given settings."""
-    monkeypatch.setenv("CODLINE_SCRATCH", str(tmp_path / "scratch"))
+    monkeypatch.setenv("CODLINE_STATE_DIRECTORY", str(tmp_path / "scratch"))
     (tmp_path / "labeled").write_text("labels")
     return lambda **settings: Checkpoint([tmp_path / "labeled"], **settings)
 

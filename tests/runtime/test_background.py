@@ -15,7 +15,7 @@ from codline.runtime.process_lifetime import OWNER, ancestors
 @pytest.fixture(autouse=True)
 def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("DVC_STAGE", OWNER, fork_server.SOCKET, "CODLINE_TRACKING", "CODLINE_SCRATCH"):
+    for name in ("DVC_STAGE", OWNER, fork_server.SOCKET, "CODLINE_TRACKING", "CODLINE_STATE_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -10,7 +10,7 @@ from codline.runtime.progress import progress_bar
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CODLINE_SCRATCH", str(tmp_path / "state"))
+    monkeypatch.setenv("CODLINE_STATE_DIRECTORY", str(tmp_path / "state"))
     return tmp_path / "state"
 
 
