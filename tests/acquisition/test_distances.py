@@ -133,7 +133,7 @@ def test_greedy_cover_picks_like_one_with_an_explicit_neighbor_graph(
 
 
 @pytest.mark.parametrize("algorithm", ["k_center", "k_means_plus_plus", "cover", "nearest", "other_clusters"])
-def test_no_algorithm_holds_the_matrix_of_all_pairs(algorithm: str) -> None:
+def test_distances_are_never_held_for_all_pairs(algorithm: str) -> None:
     points, rng = Points.from_rows(make_rows(0, 8000, 4)), np.random.default_rng(0)
     everything = np.arange(8000)
     algorithms = {

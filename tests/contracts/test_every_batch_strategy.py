@@ -121,7 +121,7 @@ def test_dense_outputs_make_a_query_unless_segmentation_is_refused(strategy: Bat
 
 
 @each_strategy
-def test_a_pool_of_one_image_is_the_query(strategy: BatchStrategy) -> None:
+def test_batch_strategy_selects_the_only_image_of_a_pool(strategy: BatchStrategy) -> None:
     pool = make_pool(images=1, labeled=1)
     assert select_ids(strategy, pool, 1) == pool.ids.tolist()
 
@@ -168,7 +168,7 @@ def query_or_error(strategy: BatchStrategy, pool: PoolFeatures) -> list[int] | s
 
 @each_strategy
 @each_cycle
-def test_the_pool_is_not_modified(strategy: BatchStrategy, first_cycle: bool) -> None:
+def test_batch_strategy_does_not_modify_the_pool(strategy: BatchStrategy, first_cycle: bool) -> None:
     pool, copy = (make_pool(6, first_cycle=first_cycle) for _ in range(2))
     select_ids(strategy, pool)
     assert all(np.array_equal(array, other) for array, other in zip(arrays_of(pool), arrays_of(copy), strict=True))

@@ -138,7 +138,7 @@ def test_scores_do_not_depend_on_the_order_of_the_classes(strategy: Strategy, ch
 
 @each_strategy
 @given(chunk=chunks)
-def test_the_chunk_is_not_modified(strategy: Strategy, chunk: PoolChunk) -> None:
+def test_strategy_does_not_modify_the_chunk(strategy: Strategy, chunk: PoolChunk) -> None:
     outputs = [chunk.outputs, *chunk.references.values()]
     arrays = [chunk.ids, *(array for each in outputs for array in (each.logits_NC, each.probs_NC))]
     copies = [array.copy() for array in arrays]

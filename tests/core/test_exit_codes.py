@@ -62,7 +62,7 @@ def test_exit_code_of_a_model_for_other_images_is_3(workspace: Workspace) -> Non
     assert run_failing(workspace, "train", 3).startswith("cycles/c1/model.safetensors: a model for 3 classes")
 
 
-def test_a_successful_stage_deletes_the_error_note_and_writes_its_seconds(workspace: Workspace) -> None:
+def test_stage_that_succeeds_deletes_the_error_note_and_writes_its_seconds(workspace: Workspace) -> None:
     workspace.change(**{"select.bugdet": 5})
     run_failing(workspace, "select", 2)
     workspace.change(select={"budget": 5})

@@ -143,7 +143,7 @@ def test_fork_server_s_socket_is_accessible_to_its_user_alone(directory: Path, s
     assert stat.S_IMODE((directory / "socket").stat().st_mode) == 0o600
 
 
-def test_an_unknown_stage_is_refused_with_one_sentence(directory: Path) -> None:
+def test_runner_refuses_an_unknown_stage_with_one_sentence(directory: Path) -> None:
     command = [sys.executable, "-m", "stages", "trian"]
     done = subprocess.run(
         command, cwd=directory, env=environment(directory), capture_output=True, text=True, check=False

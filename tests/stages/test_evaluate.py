@@ -27,7 +27,7 @@ def test_evaluate_writes_the_number_of_labels_that_the_model_was_trained_on(work
         assert json.loads(workspace.path("evaluate", "metrics", cycle).read_text())["labels"] == labels
 
 
-def test_a_campaign_learns(workspace: Workspace) -> None:
+def test_evaluate_shows_that_a_campaign_learns(workspace: Workspace) -> None:
     first, last = (
         json.loads(workspace.path("evaluate", "metrics", cycle).read_text())["accuracy"] for cycle in ("c1", "c3")
     )

@@ -150,7 +150,7 @@ def test_prepare_with_a_start_of_all_labels_every_image_with_a_label(half_labele
 
 
 @pytest.mark.parametrize("size", [9, 130])  # stored raw, and as files
-def test_a_campaign_without_an_oracle_runs_to_its_report(half_labeled: Workspace, size: int) -> None:
+def test_prepare_without_all_labels_allows_a_campaign_up_to_its_report(half_labeled: Workspace, size: int) -> None:
     half_labeled.change(**{"prepare.dataset.size": size, "train.epochs": 1, "diagnose.gradients": 2})
     half_labeled.change(
         **{"select.budget": 3, "annotate.annotator": {"name": "people", "answers": "answers.csv"}}

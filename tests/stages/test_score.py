@@ -262,7 +262,7 @@ def test_true_loss_refuses_an_image_without_a_true_label(workspace: Workspace) -
         score(workspace, **ORACLE_BASELINE)
 
 
-def test_the_file_of_true_labels_is_not_opened_for_other_strategies(workspace: Workspace) -> None:
+def test_score_does_not_open_the_true_labels_for_other_strategies(workspace: Workspace) -> None:
     path = workspace.path("score", "scores", "c2")
     expected = path.read_bytes()
     path.unlink()
