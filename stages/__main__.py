@@ -8,6 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
+from codline.core.errors import UserError
 from codline.runtime import background, fork_server
 from codline.runtime.process_lifetime import OWNER, ancestors, end_with_parents
 
@@ -17,7 +18,8 @@ def main() -> None:
     background.start_for_dvc()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if not Path(__file__).with_name(f"{name}.py").is_file():
-        sys.exit(f"codline: found {name or 'no stage'}, expected one of the stages in dvc.yaml: python -m stages NAME")
+        sys.stderr.write(f"codline: found {name or 'no stage'}, expected a stage of dvc.yaml: python -m stages NAME\n")
+        sys.exit(UserError.exit_code)
     module = f"stages.{name}"
     owner = int(os.environ.get(OWNER) or ancestors()[-1])
     fork_server.run_forked(fork_server.socket_path(owner), module, sys.argv[2:])

@@ -32,7 +32,13 @@ class ImageReader:
         self, networks: list[Network], ids: np.ndarray, requested: RequestedOutputs, transform: Transform | None = None
     ) -> Iterator[BatchOutputs]:
         return inference.forward_batches(
-            networks, self.take, ids, self.normalize, self.batch_size, requested, transform
+            networks,
+            self.take,
+            ids,
+            self.normalize,
+            batch_size=self.batch_size,
+            requested=requested,
+            transform=transform,
         )
 
     def tensors(self, ids: np.ndarray) -> Tensor:

@@ -148,5 +148,5 @@ def test_runner_refuses_an_unknown_stage_with_one_sentence(directory: Path) -> N
     done = subprocess.run(
         command, cwd=directory, env=environment(directory), capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert done.stderr.startswith("codline: found trian, expected one of the stages in dvc.yaml")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("codline: found trian, expected a stage of dvc.yaml")
