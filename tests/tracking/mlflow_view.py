@@ -48,6 +48,10 @@ def statuses() -> dict[str, str]:
     return {name: run.info.status for name, run in runs().items()}
 
 
+def accuracies() -> dict[str, float | None]:
+    return {name: run.data.metrics.get("accuracy") for name, run in runs().items()}
+
+
 def points(run: Any) -> dict[str, list[tuple[int, float]]]:
     histories = {key: client().get_metric_history(run.info.run_id, key) for key in run.data.metrics}
     return {key: sorted((point.step, point.value) for point in history) for key, history in histories.items()}
@@ -55,7 +59,8 @@ def points(run: Any) -> dict[str, list[tuple[int, float]]]:
 
 def epochs(cycle: str) -> list[int]:
     """The epochs that are logged."""
-    return [step for step, _ in points(runs()[cycle]).get("train/task_loss", [])] if cycle in runs() else []
+    run = runs().get(cycle)
+    return [] if run is None else [step for step, _ in points(run).get("train/task_loss", [])]
 
 
 def snapshot() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from codline.tracking import follower
 from tests.tracking.mlflow_view import (
     CAMPAIGN,
     TRACKING_ON,
+    accuracies,
     epochs,
     lock_entries,
     run_ids,
@@ -101,7 +102,7 @@ def test_follower_logs_results_while_the_campaign_runs(tracked: Workspace, snaps
     with follower_thread():
         write_lock(tracked, {name: entry for name, entry in entries.items() if name == "prepare" or "c1" in name})
         wait_until(lambda: statuses() == {CAMPAIGN: "RUNNING", "c1": "FINISHED"})
-        assert snapshot() == snapshot_of_c1
+        wait_until(lambda: snapshot() == snapshot_of_c1)
         write_lock(tracked, entries)
         wait_until(lambda: set(statuses().values()) == {"FINISHED"} and "c3" in runs())
 
@@ -113,7 +114,7 @@ def test_follower_replaces_results_that_a_stage_writes_again(tracked: Workspace)
         wait_until(lambda: statuses().get("c3") == "FINISHED")
         write_json(path, read_json(path) | {"accuracy": 1.0})
         write_lock(tracked, lock_entries(tracked))
-        wait_until(lambda: "c3" in runs() and runs()["c3"].data.metrics.get("accuracy") == 1.0)
+        wait_until(lambda: accuracies().get("c3") == 1.0)
 
 
 def test_follower_logs_results_at_the_end_that_were_missing_while_their_stage_ran_again(tracked: Workspace) -> None:
@@ -152,7 +153,7 @@ def test_follower_does_not_log_files_that_dvc_lock_does_not_record_yet(tracked: 
     with follower_thread():
         pass
     assert "accuracy" not in runs()["c1"].data.metrics
-    assert statuses()["c2"] == "FINISHED"
+    assert statuses().get("c2") == "FINISHED"
 
 
 def test_follower_never_logs_results_of_other_params(tracked: Workspace) -> None:
@@ -216,13 +217,13 @@ def test_follower_shows_a_training_that_fails_as_failed_and_the_next_attempt_as_
         wait_until(lambda: epochs("c2") == [1])
         state_directory.write_note("error", "train@c2", {"sentence": "out of memory", "exit_code": 1})
         state_directory.delete_note("progress", "train@c2")
-        wait_until(lambda: statuses()["c2"] == "FAILED")
+        wait_until(lambda: statuses().get("c2") == "FAILED")
         before = run_ids()
         state_directory.delete_note("error", "train@c2")
         write_progress("c2", rows[:2])
-        wait_until(lambda: statuses()["c2"] == "RUNNING")
+        wait_until(lambda: statuses().get("c2") == "RUNNING")
         write_lock(tracked, lock_entries(tracked))
-        wait_until(lambda: statuses()["c2"] == "FINISHED")
+        wait_until(lambda: statuses().get("c2") == "FINISHED")
     assert run_ids().items() >= before.items()
     assert epochs("c2") == [1, 2, 3]
 
