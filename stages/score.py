@@ -27,7 +27,7 @@ class Params(Section):
     truth: Literal["pool", "oracle"]  # table in data/ with the labels that strategies may use: the pool has none
     batch_size: PositiveInt
     subset: Amount | None = None  # score a random subset of the unlabeled images only
-    previous: Literal["kept", "recomputed"] = "kept"  # previous outputs: stored (subsampled if dense) or run again
+    previous: Literal["stored", "recomputed"] = "stored"  # outputs of the previous cycle
     augment: Augmentation | None = None  # a random view of each image, the same for all models
 
     @field_validator("truth")
@@ -39,7 +39,7 @@ class Params(Section):
 
     @model_validator(mode="after")
     def check_view(self) -> Self:
-        if self.augment is not None and self.previous == "kept":
+        if self.augment is not None and self.previous == "stored":
             raise ValueError("previous: recomputed with augment: both models must see the same view")
         return self
 

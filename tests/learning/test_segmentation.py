@@ -282,7 +282,7 @@ def test_dropout_and_committee_scores_of_pixels_do_not_depend_on_the_batch_size(
     assert np.ptp(scores[0]) > 1e-4
 
 
-@pytest.mark.parametrize("previous", ["kept", "recomputed"])
+@pytest.mark.parametrize("previous", ["stored", "recomputed"])
 def test_true_loss_is_over_the_pixels_that_are_compared(
     streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, previous: str
 ) -> None:
@@ -295,7 +295,7 @@ def test_true_loss_is_over_the_pixels_that_are_compared(
     ids = scores["id"].to_numpy()
     truth = true_masks(streets)
     logits, targets = full_logits(streets, "c1", ids), masks.decode_masks([truth[i] for i in ids.tolist()])
-    if previous == "kept":
+    if previous == "stored":
         logits, targets = subsample_pixels(logits), subsample_pixels(targets)
     assert scores["score"].to_numpy() == pytest.approx(image_losses(logits, targets), abs=1e-6)
     assert len(ids) == 3

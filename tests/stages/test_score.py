@@ -206,7 +206,7 @@ def test_images_of_a_subset_have_the_scores_that_they_have_in_the_whole_pool(wor
     assert {i: whole_pool[i] for i in subset} == subset
     assert score(workspace, previous="recomputed") == subset
     assert pq.read_table(workspace.path("score", "outputs", "c2"))["id"].to_pylist() == list(subset)
-    assert list(score(workspace, "c1", previous="kept")) != list(subset)
+    assert list(score(workspace, "c1", previous="stored")) != list(subset)
 
 
 def test_random_views_change_the_scores_and_repeat(workspace: Workspace) -> None:
