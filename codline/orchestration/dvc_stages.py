@@ -23,7 +23,7 @@ logging.getLogger("dvc").setLevel(logging.WARNING)  # tasks report what runs
 
 
 class RepositoryLock(Lock):  # type: ignore[misc]
-    """DVC's lock, waited for in short intervals: DVC looks every half second, as long as a small stage takes."""
+    """DVC's repository lock, polled every 20 ms. DVC polls every half second, as long as a small stage runs."""
 
     def lock(self) -> None:
         while True:

@@ -15,8 +15,8 @@ from codline.runtime.pipeline import Pipeline, dotted_value
 class LockStatus:
     """Which results were made from the parameters and files that are here now, according to dvc.lock.
 
-    A stage without an entry counts as current: it was run by hand, without DVC. With `recorded_only` it is not logged
-    all the same: while DVC runs, it may be a stage whose outputs are still being written.
+    A stage without an entry counts as current: it was run by hand, without DVC. With `recorded_only` it is not logged,
+    because while DVC runs it may be a stage whose outputs are still being written.
     """
 
     def __init__(self, pipeline: Pipeline, recorded_only: bool = False) -> None:
