@@ -30,13 +30,15 @@ class GeneratedImages(DatasetSpec):
     count: int
     shape: tuple[int, int, int]
     seed: int = 0
+    content_ids: bool = False  # scattered ids, as those of photographs, instead of positions
 
     def load(self, rng: np.random.Generator) -> RawDataset:  # noqa: ARG002 (one signature for all datasets)
         images, labels = generate_images(self.count, self.shape, self.seed)
         is_test = np.zeros(self.count, bool)
         is_test[: max(10, self.count // 100)] = True
         classes, channels = tuple(map(str, range(CLASSES))), self.shape[0]
-        return RawDataset(images, labels, is_test, classes, mean=(0.5,) * channels, std=(0.25,) * channels)
+        ids = np.unique(np.random.default_rng(self.seed).integers(0, 2**63, self.count)) if self.content_ids else None
+        return RawDataset(images, labels, is_test, classes, (0.5,) * channels, (0.25,) * channels, ids)
 
 
 def generate_images(count: int, shape: tuple[int, int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,6 +65,7 @@ class CampaignSize:
     budget: int = 500
     epochs: int = 2
     batch_size: int = 512  # of score
+    content_ids: bool = False
 
 
 @contextlib.contextmanager
@@ -89,11 +92,11 @@ def prepared_campaign(size: CampaignSize) -> Iterator[Workspace]:
                 "select.budget": size.budget,
             }
         )
-        data = GeneratedImages(count=size.count, shape=size.shape)
+        data = GeneratedImages(count=size.count, shape=size.shape, content_ids=size.content_ids)
         # Constructed without validation: the dataset is not a plug-in that params.yaml could name.
-        params = Params.model_construct(dataset=data, start=size.start, model=size.model)
+        params = Params.model_construct(dataset=data, start=size.start, validation=0, model=size.model)
         outs = {name: Path(value) for name, value in workspace.pipeline.arguments("prepare").items()}
-        prepare(params, seed=0, compute=Compute(device="cpu"), **outs)
+        prepare(params, seed=0, compute=Compute(device="cpu"), inputs={}, **outs)
         yield workspace
 
 

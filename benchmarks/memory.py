@@ -4,6 +4,7 @@ import stages  # noqa: F401  isort: skip (pins numpy's CPU code before numpy is 
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,9 +24,11 @@ def run_stage(folder: str, stage: str, cycle: str | None = None) -> None:
         Workspace(Path(folder)).run(stage, cycle)
 
 
-def measure_score(count: int) -> ProcessMeasurement:
+def measure_score(count: int, content_ids: bool = False) -> ProcessMeasurement:
     """With a tiny network: memory that grows with the pool becomes visible, and a million images take a minute."""
-    with prepared_campaign(CampaignSize(count, SHAPE, SmallCnn(width=4), start=100, budget=50, epochs=1)) as workspace:
+    sizes = {"start": 100, "budget": 50, "epochs": 1}
+    campaign = CampaignSize(count, SHAPE, SmallCnn(width=4), **sizes, content_ids=content_ids)
+    with prepared_campaign(campaign) as workspace:
         workspace.run("train", "c1")
         return run_in_subprocess(run_stage, str(workspace.root), "score", "c1")
 
@@ -42,6 +45,7 @@ def measure_prepare(count: int) -> ProcessMeasurement:
             Image.fromarray(picture).save(file, compress_level=1)
         workspace = create_workspace(Path(folder))
         workspace.change(**{"prepare.dataset": {"name": "folder", "path": "photos", "test": 0.1}, "prepare.start": 0.1})
+        workspace.scan_inputs()
         return run_in_subprocess(run_stage, folder, "prepare")
 
 
@@ -76,7 +80,11 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     pools = [200, 2_000] if arguments.quick else [10_000, 100_000, *[1_000_000] * arguments.large]
     folders = [20, 200] if arguments.quick else [1_000, 10_000, *[100_000] * arguments.large]
-    parts = [("prepare, PNG files 36x36", measure_prepare, folders), ("score, 16x16", measure_score, pools)]
+    parts: list[tuple[str, Callable[[int], ProcessMeasurement], list[int]]] = [
+        ("prepare, PNG files 36x36", measure_prepare, folders),
+        ("score, 16x16", measure_score, pools),
+        ("score, 16x16, ids from content", partial(measure_score, content_ids=True), pools),
+    ]
     title = "Growing pools: elapsed seconds, resident memory"
     report_each(title, (measure_growth(*part) for part in parts), arguments.json)
 

@@ -70,8 +70,8 @@ def recorded_seconds(project: Project, cycle: str) -> CycleSeconds:
     with contextlib.closing(sqlite3.connect(home / "prefect.db")) as database:
         query = "select name, start_time, end_time from task_run where name like ? order by start_time"
         tasks = database.execute(query, (f"%@{cycle}",)).fetchall()
-        query = "select start_time, end_time from flow_run where name = ? order by start_time"
-        flows = database.execute(query, (cycle,)).fetchall()
+        query = "select start_time, end_time from flow_run where name like ? order by start_time"
+        flows = database.execute(query, (f"% · {cycle}",)).fetchall()
     notes = project.root / ".codline/seconds"
     return CycleSeconds(
         seconds_between(*flows[-1]),

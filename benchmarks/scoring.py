@@ -43,7 +43,7 @@ from codline.learning import model_file
 from codline.learning.augmentation import Augmentation
 from codline.learning.compute import INSTRUCTION_VARIABLES, configure
 from codline.learning.inference import Normalize
-from codline.models.base import Network
+from codline.models.networks.network import Network
 from codline.models.resnet18 import ResNet18
 from codline.models.small_cnn import SmallCnn
 from tests.workspace import Workspace

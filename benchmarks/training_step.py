@@ -24,8 +24,9 @@ from codline.data import masks
 from codline.learning import task_loss
 from codline.learning.augmentation import Augmentation
 from codline.learning.compute import configure
-from codline.learning.fit import Recipe, TrainingData, fit
+from codline.learning.fit import TrainingData, fit
 from codline.learning.inference import Normalize
+from codline.learning.recipe import Recipe
 from codline.models.base import ModelSpec
 from codline.models.drn_d_22 import DrnD22
 from codline.models.resnet18 import ResNet18

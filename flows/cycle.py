@@ -9,14 +9,14 @@ from pydantic import PositiveFloat
 
 from codline.core import params_errors
 from codline.core.errors import UserError
-from codline.orchestration import artifacts
-from codline.orchestration.prefect_runs import recorded_run
+from codline.orchestration import answers, artifacts
+from codline.orchestration.prefect_runs import cycle_run_name, recorded_run
 from codline.orchestration.workspace import open_workspace
 from codline.runtime.pipeline import Pipeline
 from flows.tasks import annotate, diagnose, evaluate, merge, score, select, train
 
 
-@flow(name="cycle", flow_run_name="{cycle}", persist_result=False)
+@flow(name="cycle", flow_run_name=cycle_run_name, persist_result=False)
 def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> None:
     """Bring one cycle up to date. `timeout_minutes` limits each stage."""
     with open_workspace(), recorded_run(), stage_timeout(timeout_minutes):
@@ -27,6 +27,7 @@ def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> No
             score(cycle)
             select(cycle)
             diagnosis = diagnose.submit(cycle)
+            answers.hand_out_query(cycle)
             annotate(cycle)
             merge(cycle)
             artifacts.publish_query_images(cycle)

@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 
 from codline.core.errors import CodlineError, InfrastructureError
 from codline.orchestration import worktrees
-from codline.orchestration.prefect_runs import recorded_run
+from codline.orchestration.prefect_runs import recorded_run, rename_flow_run
 from codline.orchestration.study_grid import Overrides, StudyPoint
 from codline.orchestration.study_plan import StudyPlan, lock_study, plan_study, write_results
 from codline.orchestration.study_process import create_mlflow_database, run_point_campaign, terminate_workers
@@ -25,6 +25,7 @@ def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) 
     """Run the points that are not done yet, `jobs` at a time. A point that fails does not stop the others."""
     plan = plan_study(name, overrides)
     with lock_study(plan), recorded_run(f"study-{plan.study.name}"):
+        rename_flow_run(plan.study.name)
         create_mlflow_database()
         failures = run_points(plan, jobs)
         write_results(plan, draw=True)
@@ -47,7 +48,7 @@ def run_points(plan: StudyPlan, jobs: int) -> list[CodlineError]:
                 worktrees.prepare_worktree(plan.worktree(point), plan.commit, point.params, cache)
                 running[point.name] = point
                 plan.set_state(point, "running")
-                run_point.with_options(task_run_name=point.name).submit(plan, point, ended)
+                run_point.with_options(task_run_name=plan.title(point)).submit(plan, point, ended)
             if results_outdated:
                 write_results(plan)  # takes seconds, so only after the next point has been started
                 results_outdated = False

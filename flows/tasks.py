@@ -17,7 +17,10 @@ from prefect.tasks import exponential_backoff
 
 from codline.core.errors import InfrastructureError
 from codline.orchestration import workspace
+from codline.orchestration.artifacts import artifact_key
 from codline.runtime import state_directory
+from codline.runtime.campaign_identity import current_campaign
+from codline.runtime.log import stage_warnings
 
 Listener = Callable[[str, str, float], None]
 listeners: list[Listener] = []  # called with (stage, "started" | "ran" | "skipped" | "failed", seconds)
@@ -46,6 +49,7 @@ def stage_task(name: str, *, per_cycle: bool = True, runs_model: bool = False) -
     def run_stage(cycle: str | None = None) -> bool:
         stage = f"{name}@{cycle}" if cycle else name
         started, outcome = time.monotonic(), "failed"
+        state_directory.delete_note("warnings", stage)
         notify(stage, "started", 0.0)
         try:
             with published_progress(stage) if runs_model else contextlib.nullcontext():
@@ -61,6 +65,8 @@ def notify(stage: str, event: str, seconds: float) -> None:
     for listener in listeners:
         listener(stage, event, seconds)
     with contextlib.suppress(MissingContextError):
+        for sentence in stage_warnings(stage) if event != "started" else ():
+            get_run_logger().warning("%s: %s", stage, sentence)
         if event == "ran":
             get_run_logger().info("%s done in %.1f s", stage, seconds)
         elif event == "skipped":
@@ -90,8 +96,8 @@ def publish_progress(stage: str, finished: threading.Event) -> None:
             continue
         with contextlib.suppress(Exception):  # an artifact that cannot be published must not fail the stage
             if artifact is None:
-                description = f"{stage}: {note['total']} {note['unit']}"
-                created = create_progress_artifact(percent, key=stage.replace("@", "-"), description=description)
+                description = f"{current_campaign().flow_title}: {stage}, {note['total']} {note['unit']}"
+                created = create_progress_artifact(percent, key=artifact_key(stage), description=description)
                 artifact = cast(UUID, created)  # typed for asynchronous callers too
             else:
                 update_progress_artifact(artifact, percent)
@@ -101,6 +107,7 @@ def publish_progress(stage: str, finished: threading.Event) -> None:
             update_progress_artifact(artifact, 100.0)
 
 
+scan = stage_task("scan")  # takes the name of an input in place of a cycle
 prepare = stage_task("prepare", per_cycle=False)
 train = stage_task("train", runs_model=True)
 score = stage_task("score", runs_model=True)

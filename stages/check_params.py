@@ -1,9 +1,12 @@
-"""Check all of params.yaml before anything runs: python -m stages check_params [params.yaml ...]
+"""Check all of params.yaml before anything runs: python -m stages check_params [--derived] [params.yaml ...]
 
-Each section is checked as its stage would check it, then what sections require of each other.
+Each section is checked as its stage would check it, then what sections require of each other. `--derived` prints the
+sections that follow from the others, as JSON: {name of a section: its content}.
 """
 
+import argparse
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 from codline.annotators.base import Annotator
 from codline.core import params, params_errors
 from codline.core.errors import CodlineError, UserError
-from codline.learning import auxiliary_networks
+from codline.learning.auxiliary_requirements import require_auxiliary_network, require_loss_predictor
 from codline.objectives.ema import EmaObjective
 from codline.objectives.ll4al import Ll4alObjective
 from codline.pickers.base import Picker
@@ -20,7 +23,8 @@ from codline.strategies.base import BatchStrategy, Strategy
 from stages.runner import STAGES
 
 
-def check(path: Path) -> None:
+def check(path: Path, derive: bool = False) -> dict[str, Any]:
+    """Returns the derived sections. Those in the file are not compared with them if they are to be replaced."""
     raw = params.read_yaml(path)
     params.check_section_names(raw, [*params.SHARED_SECTIONS, *STAGES])
     params.parse_seed(raw)
@@ -31,7 +35,7 @@ def check(path: Path) -> None:
     }
     train, strategy = sections["train"], sections["score"].strategy
     for name in strategy.reference_models(first_cycle=True) | strategy.reference_models(first_cycle=False):
-        auxiliary_networks.require_auxiliary_network(name, isinstance(train.objective, EmaObjective), train.snapshots)
+        require_auxiliary_network(name, isinstance(train.objective, EmaObjective), train.snapshots)
     model, dataset = sections["prepare"].model, sections["prepare"].dataset
     model.check_task(dataset.name, dataset.task)
     model.check_crop_size(train.augment.size)
@@ -39,10 +43,12 @@ def check(path: Path) -> None:
     strategy.check_task(dataset.task)
     check_picker(strategy, sections["select"].pick)
     if strategy.uses_predicted_losses:
-        auxiliary_networks.require_loss_predictor(isinstance(train.objective, Ll4alObjective))
-    check_true_labels(strategy, sections["annotate"].annotator)
+        require_loss_predictor(isinstance(train.objective, Ll4alObjective))
+    annotator = sections["annotate"].annotator
+    check_true_labels(strategy, annotator)
+    check_annotator_task(annotator, dataset.name, dataset.task)
     start, budget = raw["prepare"]["start"], raw["select"]["budget"]
-    if start == "all" and queries and sections["annotate"].annotator.needs_true_labels:
+    if start == "all" and queries and annotator.needs_true_labels:
         raise UserError(
             "params.yaml: prepare.start: found 'all', which leaves nothing to query;"
             " expected a single cycle, which has no query"
@@ -52,6 +58,11 @@ def check(path: Path) -> None:
             f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%}"
             " ask for more than the whole pool"
         )
+    if not derive:
+        for name, link in params.parse_chain(raw).queries.items():
+            annotator.check_answers_file(name, link.answers)
+    queries_section = params.query_links(raw["cycles"], annotator.answers_file)
+    return {"inputs": dataset.input_paths(), "queries": queries_section}
 
 
 def check_picker(strategy: Strategy, picker: Picker) -> None:
@@ -71,14 +82,26 @@ def check_true_labels(strategy: Strategy, annotator: Annotator) -> None:
         raise UserError(f"params.yaml: score.strategy.name: {found}; expected annotate.annotator {{name: simulated}}")
 
 
+def check_annotator_task(annotator: Annotator, dataset: str, task: str) -> None:
+    """People write the name of a class, not a mask."""
+    if not annotator.needs_true_labels and task == "segmentation":
+        found = f"found {annotator.name!r}, but {dataset} is a segmentation dataset, whose labels are masks"
+        raise UserError(f"params.yaml: annotate.annotator.name: {found}; expected simulated")
+
+
 def main() -> None:
-    paths = [Path(name) for name in sys.argv[1:] or ["params.yaml"]]
-    for path in paths:
+    parser = argparse.ArgumentParser(prog="python -m stages check_params", description=__doc__)
+    parser.add_argument("--derived", action="store_true")
+    parser.add_argument("paths", type=Path, nargs="*", default=[Path("params.yaml")])
+    arguments = parser.parse_args()
+    for path in arguments.paths:
         try:
-            check(path)
+            derived = check(path, arguments.derived)
         except CodlineError as error:
-            sys.stderr.write(f"codline: {f'{path.stem}: ' if len(paths) > 1 else ''}{error}\n")
+            sys.stderr.write(f"codline: {f'{path.stem}: ' if len(arguments.paths) > 1 else ''}{error}\n")
             sys.exit(error.exit_code)
+        if arguments.derived:
+            sys.stdout.write(json.dumps(derived) + "\n")
 
 
 if __name__ == "__main__":

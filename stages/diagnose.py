@@ -9,9 +9,6 @@ from codline.data import dataset_info, image_store, tables
 from codline.data.labels import lookup_labels, read_ids
 from codline.data.output_store import open_output_store
 from codline.data.random_streams import generator
-from codline.evaluation import diagnosis, rank_statistics
-from codline.learning import auxiliary_networks, gradient_norm, inference, model_file
-from codline.learning.compute import configure
 from stages.runner import In, Out, run
 
 
@@ -39,6 +36,10 @@ def diagnose(
     query: In,
     diagnostics: Out,
 ) -> None:
+    from codline.evaluation import diagnosis, rank_statistics
+    from codline.learning import auxiliary_networks, gradient_norm, inference, model_file
+    from codline.learning.compute import configure
+
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
     table = tables.read_table(scores, tables.SCORES)
@@ -48,7 +49,7 @@ def diagnose(
         return
 
     current, previous = (open_output_store(path, info.output_shape) for path in (outputs, previous_outputs))
-    labels = lookup_labels(ids, oracle, tables.ORACLE)
+    labels = lookup_labels(ids, oracle, tables.ORACLE, len(info.classes))
     random_scores = generator(seed, "selection", cycle).random(len(ids))  # what `score` gives the strategy `random`
     statistics = diagnosis.image_statistics(
         ids, labels, current, previous, random_scores, classes=len(info.classes), chunk_size=params.batch_size

@@ -10,7 +10,7 @@ from codline.core.params import Section
 from codline.data import tables
 from codline.data.dataset_info import read_dataset_info
 from codline.data.dense_outputs import IGNORE_INDEX
-from codline.data.labels import read_ids
+from codline.data.labels import read_ids, refuse_unknown_classes
 from codline.data.masks import decode_mask
 from stages.runner import In, Out, run
 
@@ -24,15 +24,14 @@ def merge(
 ) -> None:
     old, new = tables.read_table(previous_labeled, tables.LABELED), tables.read_table(annotations, tables.ANNOTATIONS)
     ids, labels = new["id"].to_numpy(), new["label"].to_numpy()
-    unique, counts = np.unique(ids, return_counts=True)
-    refuse_ids(annotations, unique[counts > 1], "is labelled twice")
+    last_class = len(read_dataset_info(dataset).classes) - 1
+    refuse_unknown_classes(previous_labeled, old, last_class + 1)
     refuse_ids(annotations, np.intersect1d(ids, old["id"].to_numpy()), f"already has a label in {previous_labeled}")
     refuse_ids(annotations, np.setdiff1d(ids, read_ids(pool, tables.POOL)), f"is not in {pool}")
-    last_class = len(read_dataset_info(dataset).classes) - 1
     numbers = np.array([highest_class(label) for label in labels], np.int64)
     if (outside := (numbers < 0) | (numbers > last_class)).any():
         refuse_ids(annotations, ids[outside], f"has label {numbers[outside][0]}, expected 0 to {last_class}")
-    added = tables.make_table([ids, labels, [cycle] * len(ids)], tables.LABELED)
+    added = tables.make_table([ids, labels, [cycle] * len(ids), new["annotator"]], tables.LABELED)
     merged = pa.concat_tables([old.cast(added.schema), added]).sort_by("id")
     tables.write_table(merged, tables.LABELED, labeled)
 

@@ -10,27 +10,43 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from codline.core import params
+from codline.core import campaign_setup, params
 from codline.core.errors import CodlineError, DataError, Stopped
-from codline.runtime import process_lifetime, state_directory
+from codline.core.files import remove
+from codline.runtime import log, process_lifetime, stage_snapshot, state_directory
 from codline.runtime.gpu_lock import acquire_gpu
+from codline.runtime.recorded_outputs import refuse_damaged_inputs
+from codline.runtime.stage_times import write_times
 
 In = Annotated[Path, "in"]
 Out = Annotated[Path, "out"]
-STAGES = ("prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
+Stage = Callable[..., Callable[[], None] | None]  # may return what is to be done once its result is accepted
+STAGES = ("scan", "prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
+KEYS = ("cycle", "input")  # arguments that tell the runs of a stage apart
 
 
-def run(stage: Callable[..., None]) -> None:
-    """Parse the command line and params.yaml, run the stage, and exit with the code of the error, if any."""
+def run(stage: Stage) -> None:
+    """Parse the command line and params.yaml, run the stage, and exit with the code of the error, if any.
+
+    If its parameters, inputs or code have changed meanwhile, the stage is refused and its outputs are removed.
+    """
     began = time.perf_counter()
     if seconds := float(os.environ.get("CODLINE_TIMEOUT", 0)):
         process_lifetime.end_after(seconds)
     arguments = parse_command_line(stage)
     name = label(stage, arguments)
     state_directory.delete_note("error", name)
+    log.show_warnings(name)
     try:
-        stage(**stage_arguments(stage, arguments))
-        state_directory.write_note("seconds", name, {"seconds": time.perf_counter() - began})
+        raw = params.read_yaml(arguments["params"])
+        values = check_arguments(stage, arguments, raw)
+        stage_snapshot.begin(name, arguments["params"], raw, param_keys(stage), paths(stage, arguments, In))
+        refuse_damaged_inputs(paths(stage, arguments, In))
+        finish = stage(**values)
+        accept_result(stage, arguments)
+        if finish is not None:
+            finish()
+        write_times(name, time.perf_counter() - began)
     except CodlineError as error:
         fail(name, error)
     except KeyboardInterrupt:
@@ -44,7 +60,7 @@ def run(stage: Callable[..., None]) -> None:
         state_directory.delete_note("progress", name)
 
 
-def parse_command_line(stage: Callable[..., None]) -> dict[str, Any]:
+def parse_command_line(stage: Stage) -> dict[str, Any]:
     parser = argparse.ArgumentParser(
         prog=f"python -m stages {stage.__name__}", description=inspect.getmodule(stage).__doc__
     )
@@ -52,39 +68,66 @@ def parse_command_line(stage: Callable[..., None]) -> dict[str, Any]:
     for name, kind in hints(stage).items():
         if kind in (In, Out):
             parser.add_argument(f"--{name.replace('_', '-')}", type=Path, required=True, help=kind.__metadata__[0])
-        elif name == "cycle":
-            parser.add_argument("--cycle", required=True)
+        elif name in KEYS:
+            parser.add_argument(f"--{name}", required=True)
     return vars(parser.parse_args())
 
 
-def stage_arguments(stage: Callable[..., None], arguments: dict[str, Any]) -> dict[str, Any]:
+def stage_arguments(stage: Stage, arguments: dict[str, Any]) -> dict[str, Any]:
     """Check params.yaml and that the inputs exist; return the values of the stage's parameters."""
-    raw = params.read_yaml(arguments.pop("params"))
+    return check_arguments(stage, arguments, params.read_yaml(arguments["params"]))
+
+
+def check_arguments(stage: Stage, arguments: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:
+    """The same for a params.yaml that has been read."""
     params.check_section_names(raw, [*params.SHARED_SECTIONS, *STAGES])
     shared: dict[str, Callable[[], Any]] = {
         "params": lambda: params.parse_section(raw, stage.__name__, hints(stage)["params"]),
         "seed": lambda: params.parse_seed(raw),
         "compute": lambda: params.parse_section(raw, "compute", params.Compute),
+        "inputs": lambda: params.parse_inputs(raw),
         "cycles": lambda: list(params.parse_cycles(raw)),
+        "setup": lambda: campaign_setup.parse_setup(raw),
         "budget": lambda: params.parse_section(raw, "select", params.SelectBudget).budget,
     }
     values = {name: value() for name, value in shared.items() if name in hints(stage)}
-    for name, kind in hints(stage).items():
-        if kind is In and not arguments[name].exists():
-            raise DataError(f"{arguments[name]}: not found; it is made by an earlier stage: run dvc repro")
+    for path in paths(stage, arguments, In):
+        if not path.exists():
+            raise DataError(f"{path}: not found; it is made by an earlier stage: run dvc repro")
     if "compute" in values and values["compute"].device in ("auto", "cuda"):
         acquire_gpu()
-    return arguments | values
+    return {name: value for name, value in arguments.items() if name != "params"} | values
 
 
-def hints(stage: Callable[..., None]) -> dict[str, Any]:
+def param_keys(stage: Stage) -> set[str]:
+    """The keys of params.yaml that the stage reads."""
+    shared = {"seed": "seed", "compute": "compute", "cycles": "cycles", "budget": "select.budget"}
+    return {stage.__name__} | {key for name, key in shared.items() if name in hints(stage)}
+
+
+def paths(stage: Stage, arguments: dict[str, Any], wanted: Any) -> list[Path]:
+    """The stage's inputs (In) or outputs (Out)."""
+    return [arguments[name] for name, kind in hints(stage).items() if kind is wanted]
+
+
+def accept_result(stage: Stage, arguments: dict[str, Any]) -> None:
+    """Refuse the stage, and remove its outputs, if what it depends on has changed while it ran."""
+    try:
+        stage_snapshot.refuse_changes()
+    except CodlineError:
+        for path in paths(stage, arguments, Out):
+            remove(path)
+        raise
+
+
+def hints(stage: Stage) -> dict[str, Any]:
     found = get_type_hints(stage, include_extras=True)
     found.pop("return")
     return found
 
 
-def label(stage: Callable[..., None], arguments: dict[str, Any]) -> str:
-    return f"{stage.__name__}@{arguments['cycle']}" if "cycle" in arguments else stage.__name__
+def label(stage: Stage, arguments: dict[str, Any]) -> str:
+    return "@".join([stage.__name__, *(arguments[name] for name in KEYS if name in arguments)])
 
 
 def fail(name: str, error: CodlineError) -> None:

@@ -9,15 +9,10 @@ from codline.core.params import Amount, Compute, Section
 from codline.data import output_store, tables
 from codline.data.dataset_info import read_dataset_info
 from codline.data.image_store import open_image_store
-from codline.data.labels import unlabeled_ids
+from codline.data.labels import check_labels, unlabeled_ids
 from codline.data.random_streams import generator
 from codline.learning.augmentation import Augmentation
-from codline.learning.compute import configure
-from codline.learning.inference import Normalize
 from codline.runtime.progress import progress_bar
-from codline.scoring.context import ImageReader, ScoringContext, draw_subset, load_true_labels
-from codline.scoring.networks import load_networks
-from codline.scoring.scorers import make_scorer
 from codline.strategies import AnyStrategy
 from stages.runner import In, Out, run
 
@@ -49,6 +44,12 @@ def score(
     images: In, dataset: In, pool: In, labeled: In, model: In, auxiliary: In,
     previous_outputs: In, previous_model: In, truth: In, outputs: Out, scores: Out,
 ) -> None:  # fmt: skip
+    from codline.learning.compute import configure
+    from codline.learning.inference import Normalize
+    from codline.scoring.context import ImageReader, ScoringContext, draw_subset, load_true_labels
+    from codline.scoring.networks import load_networks
+    from codline.scoring.scorers import make_scorer
+
     device, info, strategy = configure(compute), read_dataset_info(dataset), params.strategy
     strategy.check_installed()
     strategy.check_task(info.task)
@@ -59,7 +60,8 @@ def score(
     networks = load_networks(strategy, info, device, **files, recompute_previous=recompute, seed=seed)
     ids = unlabeled_ids(pool, labeled)
     candidates = draw_subset(ids, params.subset, generator(seed, "subset", cycle))
-    true_labels = load_true_labels(truth, candidates, subsample=not recompute) if strategy.uses_true_labels else None
+    check_labels(labeled, tables.LABELED, classes := len(info.classes))
+    true_labels = load_true_labels(truth, candidates, not recompute, classes) if strategy.uses_true_labels else None
     context = ScoringContext(networks, reader, candidates, stored, true_labels, seed=seed, cycle=cycle)
     scorer = make_scorer(strategy, context, budget, pool=pool, labeled=labeled)
     with (

@@ -26,7 +26,8 @@ class Params(Section):
 def select(
     params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outputs: In, scores: In, query: Out
 ) -> None:
-    budget = resolve_amount(params.budget, tables.count_rows(pool, tables.POOL))
+    tables.refuse_empty(pool, pool_size := tables.count_rows(pool, tables.POOL))
+    budget = resolve_amount(params.budget, pool_size)
     unlabeled = tables.count_rows(scores, tables.SCORES)
     if budget > unlabeled:
         found = f"params.yaml: select.budget: found {budget} images"
@@ -56,8 +57,6 @@ def read_scores(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         if len(unordered := ids[np.diff(ids, prepend=last) <= 0]):
             found = f"{path}: id {unordered[0]} comes after a larger one or twice"
             raise DataError(f"{found}, expected ids in their order")
-        if len(unscored := ids[np.isnan(scores)]):
-            raise DataError(f"{path}: id {unscored[0]} has no score (NaN)")
         last = ids[-1]
         yield ids, scores
 

@@ -1,19 +1,16 @@
 """train: labeled images (and unlabeled ones, without labels) -> the model of this cycle and its training curve."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
 
 from codline.core.params import Compute
 from codline.data import dataset_info, image_store, tables
-from codline.data.labels import unlabeled_ids
+from codline.data.labels import read_labels, unlabeled_ids
 from codline.data.random_streams import derive_seed
-from codline.learning import auxiliary_networks, model_file
-from codline.learning.checkpoints import Checkpoint
-from codline.learning.compute import configure
-from codline.learning.fit import Recipe as Params, TrainingData, TrainingState, fit
-from codline.learning.inference import Normalize
+from codline.learning.recipe import Recipe as Params
 from codline.objectives.base import TrainingContext
 from codline.runtime.progress import progress_bar
 from stages.runner import In, Out, run
@@ -34,16 +31,23 @@ def train(
     model: Out,
     auxiliary: Out,
     training_curve: Out,
-) -> None:
+) -> Callable[[], None]:
+    from codline.learning import auxiliary_networks, model_file
+    from codline.learning.checkpoints import Checkpoint
+    from codline.learning.compute import configure
+    from codline.learning.fit import TrainingData, TrainingState, fit
+    from codline.learning.inference import Normalize
+
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
-    labels = tables.read_table(labeled, tables.LABELED)
+    labeled_ids, labels = read_labels(labeled, tables.LABELED, len(info.classes))
     data = TrainingData(
         take=image_store.open_image_store(images).take,
-        labeled_ids=labels["id"].to_numpy(),
-        labels=labels["label"].to_numpy(),
+        labeled_ids=labeled_ids,
+        labels=labels,
         unlabeled_ids=unlabeled_ids(pool, labeled),
         normalize=Normalize(info.mean, info.std, device),
+        classes=len(info.classes),
     )
     network, card = model_file.load_network(previous_model, classes=len(info.classes), shape=info.shape)
     context = TrainingContext(
@@ -72,7 +76,7 @@ def train(
     model_file.save_network(model, network, replace(card, cycle=cycle, labels=len(labels)))
     auxiliary_networks.write_auxiliary(auxiliary, cycle, final.tensors)
     tables.write_csv(pa.Table.from_pylist(final.curve, schema=tables.TRAINING), tables.TRAINING, training_curve)
-    checkpoint.discard()
+    return checkpoint.discard
 
 
 if __name__ == "__main__":

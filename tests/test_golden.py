@@ -29,6 +29,7 @@ SAME_BYTES_ON_EVERY_CPU = [  # x86-64 with AVX2: what docs/reproducibility.md pr
     "cycles/*/cost.json",
     "cycles/*/labeled.parquet",
     "cycles/*/metrics.json",
+    "cycles/*/details.json",
     "cycles/*/predictions.csv",
     "models/best.safetensors",
 ]

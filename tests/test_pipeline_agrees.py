@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from codline.core import params
+from codline.core import campaign_setup, params
 from codline.runtime.pipeline import Pipeline
-from stages.runner import STAGES, In, Out, hints
+from stages.runner import KEYS, STAGES, In, Out, hints
 from tests.families import PARAMS_KEY
 from tests.workspace import REPOSITORY, stage_function
 
@@ -21,6 +21,7 @@ PARAMS = PIPELINE.params
 CODE = ("stages", "codline")
 # Parsing, process handling and progress decide no byte of an output. The golden test guards this list.
 DECIDES_NO_BYTES = ("codline/__init__.py", "codline/core", "codline/runtime", "stages/__init__.py", "stages/runner.py")
+CHOOSES_THE_BEST_MODEL = "codline/core/primary_metric.py"
 
 each_stage = pytest.mark.parametrize("stage", PIPELINE.stages)
 
@@ -68,13 +69,15 @@ def test_dvc_yaml_runs_a_stage_by_its_name(stage: str) -> None:
 @each_stage
 def test_dvc_yaml_passes_every_argument_of_the_signature(stage: str) -> None:
     signature = hints(stage_function(stage)).items()
-    assert set(PIPELINE.arguments(stage)) == {name for name, hint in signature if hint in (In, Out) or name == "cycle"}
+    assert set(PIPELINE.arguments(stage)) == {name for name, hint in signature if hint in (In, Out) or name in KEYS}
 
 
 @each_stage
-def test_dvc_yaml_unrolls_the_stages_that_take_a_cycle(stage: str) -> None:
-    assert ("foreach" in PIPELINE.stages[stage]) == ("cycle" in hints(stage_function(stage)))
-    assert PIPELINE.arguments(stage).get("cycle", "${key}") == "${key}"
+def test_dvc_yaml_unrolls_the_stages_that_take_a_cycle_or_an_input(stage: str) -> None:
+    keys = [name for name in KEYS if name in hints(stage_function(stage))]
+    assert ("foreach" in PIPELINE.stages[stage]) == bool(keys)
+    assert [PIPELINE.arguments(stage)[key] for key in keys] == ["${key}"] * len(keys)
+    assert (PIPELINE.stages[stage].get("foreach") == "${inputs}") == (keys == ["input"])
 
 
 @each_stage
@@ -86,13 +89,17 @@ def test_params_yaml_has_a_valid_section_for_every_stage(stage: str) -> None:
 def test_dvc_yaml_tracks_the_parameters_that_a_stage_takes(stage: str) -> None:
     parameters = inspect.signature(stage_function(stage)).parameters
     shared = {name for name in params.SHARED_SECTIONS if name in parameters}
+    shared = {f"{name}.${{key}}" if name == "inputs" and "input" in parameters else name for name in shared}
     shared |= {"select.budget"} if "budget" in parameters else set()
+    shared |= set(campaign_setup.KEYS) if "setup" in parameters else set()
     assert set(definition(stage)["params"]) == shared | {stage}
 
 
 @each_stage
 def test_dvc_yaml_lists_what_a_stage_reads(stage: str) -> None:
-    assert sorted(paths_of(stage, In)) == sorted(path for path in entries(stage, "deps") if not is_code(path))
+    listed = [path for path in entries(stage, "deps") if not is_code(path)]
+    assert sorted(paths_of(stage, In)) == sorted(path for path in listed if path != "${item}")
+    assert ("${item}" in listed) == (stage == "scan")  # a path of params.yaml, which is not on the command line
 
 
 @each_stage
@@ -104,6 +111,7 @@ def test_dvc_yaml_lists_what_a_stage_writes(stage: str) -> None:
 def test_dvc_yaml_lists_the_code_that_decides_a_stage_s_outputs_and_no_other(stage: str) -> None:
     listed = [path for path in entries(stage, "deps") if is_code(path)]
     needed = {path for path in needed_code(stage) if not is_within(path, DECIDES_NO_BYTES)}
+    needed |= needed_code(stage) & {CHOOSES_THE_BEST_MODEL}
     assert {path for path in needed if not is_within(path, listed)} == set()
     assert [path for path in listed if not any(is_within(each, [path]) for each in needed)] == []
 

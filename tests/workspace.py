@@ -1,5 +1,8 @@
 """A campaign's directory for tests, in which stages run as functions or as the commands that DVC runs."""
 
+import stages  # noqa: F401  isort: skip (pins numpy's CPU code before numpy is imported)
+
+import contextlib
 import os
 import shutil
 import subprocess
@@ -9,11 +12,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 
+from codline.annotators.people import People
 from codline.core import params
+from codline.datasets import AnyDataset
 from codline.runtime.pipeline import Pipeline
-from stages.runner import stage_arguments
+from stages.runner import KEYS, stage_arguments
 
 REPOSITORY = Path(__file__).parents[1]
 DVC_STAGES = Pipeline(REPOSITORY).stages
@@ -49,6 +55,11 @@ class Workspace:
             YAML(typ="safe", pure=True).dump(raw, file)
         self.pipeline.params = raw
 
+    def ask_people(self) -> None:
+        """Make people the annotators, as `codline run -S` does."""
+        queries = params.query_links(self.pipeline.params["cycles"], People().answers_file)
+        self.change(**{"annotate.annotator": {"name": "people"}, "queries": queries})
+
     def copy_to(self, root: Path) -> "Workspace":
         """A copy to change, without checkpoints and notes."""
         shutil.copytree(self.root, root, ignore=shutil.ignore_patterns(".codline"))
@@ -65,10 +76,22 @@ class Workspace:
 
     def run(self, stage: str, cycle: str | None = None, **changes: Any) -> None:
         """Run a stage in this process, on the files that dvc.yaml names; `changes` replace single arguments."""
+        if stage == "prepare":
+            self.scan_inputs()
         words = self.pipeline.arguments(stage, cycle)
-        arguments = {name: value if name == "cycle" else Path(value) for name, value in words.items()}
+        arguments = {name: value if name in KEYS else Path(value) for name, value in words.items()}
         arguments = arguments | {"params": Path("params.yaml")} | changes
         stage_function(stage)(**stage_arguments(stage_function(stage), arguments))
+
+    def scan_inputs(self) -> None:
+        """Write the section `inputs` and the manifests, as `codline run` does before prepare."""
+        with contextlib.suppress(ValidationError):  # which prepare will report
+            dataset = TypeAdapter(AnyDataset).validate_python(self.pipeline.params["prepare"]["dataset"])
+            self.change(inputs=dataset.input_paths())
+        for manifest in (self.root / "data/inputs").glob("*.parquet"):
+            manifest.unlink()
+        for name in self.pipeline.inputs:
+            self.run("scan", name)
 
     def command(self, stage: str, cycle: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a stage as DVC does."""
@@ -86,7 +109,7 @@ def stage_function(stage: str) -> Callable[..., None]:
 
 def create_workspace(root: Path) -> Workspace:
     """A small campaign that has not run yet."""
-    root.mkdir(parents=True, exist_ok=True)
+    (root / "data/inputs").mkdir(parents=True)
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(REPOSITORY / name, root / name)
     workspace = Workspace(root)

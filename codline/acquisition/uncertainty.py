@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 import numpy as np
-from scipy.special import entr
 
 
 def entropy(probs_NC: np.ndarray) -> np.ndarray:
     """Entropy over the classes, in nats: per image, or per pixel for segmentation."""
+    from scipy.special import entr  # here, because strategies are also imported to check params.yaml
+
     nats: np.ndarray = entr(probs_NC).sum(axis=1)
     return nats
 

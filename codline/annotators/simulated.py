@@ -18,10 +18,13 @@ class Simulated(Annotator):
         is_mistaken = rng.random(len(true_labels)) < self.noise
         if true_labels.dtype == object:
             labels = with_wrong_masks(true_labels, np.flatnonzero(is_mistaken), classes, rng)
-            return Annotations(labels, int(is_mistaken.sum()) if classes > 1 else 0)
+            return self.annotations(request, labels, int(is_mistaken.sum()) if classes > 1 else 0)
         wrong_labels = (true_labels + rng.integers(1, max(classes, 2), len(true_labels))) % classes
         labels = np.where(is_mistaken, wrong_labels, true_labels).astype(np.int32)
-        return Annotations(labels, int((labels != true_labels).sum()))
+        return self.annotations(request, labels, int((labels != true_labels).sum()))
+
+    def annotations(self, request: AnnotationRequest, labels: np.ndarray, wrong_count: int) -> Annotations:
+        return Annotations(request.ids, labels, [self.name] * len(labels), wrong_count)
 
 
 def with_wrong_masks(cells: np.ndarray, rows: np.ndarray, classes: int, rng: np.random.Generator) -> np.ndarray:

@@ -11,6 +11,7 @@ from codline.core.files import read_json
 from codline.core.primary_metric import primary_metric
 from codline.orchestration.learning_curve import evaluated_metrics
 from codline.runtime import state_directory
+from codline.runtime.log import stage_warnings
 from codline.runtime.pipeline import Pipeline
 
 REFRESH_SECONDS = 0.2
@@ -55,15 +56,16 @@ class CampaignProgress:
             self.running.append(stage)
             return
         self.running.remove(stage)
-        if outcome == "failed":  # the task may retry it
+        for sentence in stage_warnings(stage):
+            print_line(f"  {stage}: {sentence}", style="yellow")
+        if outcome == "failed" or stage in self.finished:  # a task may retry it; the report may need it once more
             return
         self.finished.add(stage)
         name, _, cycle = stage.partition("@")
         if name == "evaluate":
             metrics = read_json(Pipeline().path("evaluate", "metrics", cycle))
-            metric, value = primary_metric(metrics)
             note = "" if outcome == "ran" else "  (was up to date)"
-            console.print(f"  {cycle}  {metrics['labels']:>6,} labels  {metric} {value:.2%}{note}")
+            print_line(f"  {cycle}  {metrics['labels']:>6,} labels  {format_metrics(metrics)}{note}")
         elif not console.is_terminal and outcome == "ran":
             console.print(f"  {stage} {seconds:.1f} s")
 
@@ -94,23 +96,37 @@ def format_progress(note: dict[str, Any]) -> str:
     return f"{note['unit']} {note['done']} of {note['total']}{loss}"
 
 
+# Columns after the primary metric: key in metrics.json, heading, format. A task has some of them.
+METRIC_COLUMNS = (
+    ("balanced_accuracy", "balanced\naccuracy", ".1%"),
+    ("macro_f1", "macro\nF1", ".1%"),
+    ("loss", "loss", ".3f"),
+)
+
+
 def print_learning_curve() -> None:
     pipeline = Pipeline()
     evaluated = evaluated_metrics(pipeline)
+    present = {key for metrics in evaluated.values() for key in metrics}
+    columns = [column for column in METRIC_COLUMNS if column[0] in present]
     table = Table(title="Learning curve")
-    for heading in ("cycle", "labels", metric_heading(evaluated), "loss", "calibration error", "Spearman(score, loss)"):
-        table.add_column(heading, justify="left" if heading == "cycle" else "right")
+    headings = ["labels", metric_heading(evaluated), *(heading for _, heading, _ in columns), "Spearman"]
+    for heading in ("cycle", *headings):
+        table.add_column(heading, justify="left" if heading == "cycle" else "right", no_wrap=True)
     for cycle, metrics in evaluated.items():
         spearman = read_spearman(pipeline, cycle)
-        table.add_row(
-            cycle,
-            f"{metrics['labels']:,}",
-            f"{primary_metric(metrics)[1]:.2%}",
-            f"{metrics['loss']:.4f}",
-            f"{metrics['calibration_error']:.4f}",
-            "" if spearman is None else f"{spearman:+.2f}",
-        )
+        values = [format(metrics[key], style) for key, _, style in columns]
+        last = "" if spearman is None else f"{spearman:+.2f}"
+        table.add_row(cycle, f"{metrics['labels']:,}", str(primary_metric(metrics)), *values, last)
     console.print(table)
+
+
+def format_metrics(metrics: dict[str, Any]) -> str:
+    """The primary metric with its interval, and the means over classes that the task has."""
+    metric = primary_metric(metrics)
+    names = {"balanced_accuracy": "balanced", "macro_f1": "macro F1"}
+    means = [f"{name} {metrics[key]:.1%}" for key, name in names.items() if key in metrics]
+    return "  ".join([f"{metric.name} {metric}", *means])
 
 
 def read_spearman(pipeline: Pipeline, cycle: str) -> float | None:
@@ -122,26 +138,32 @@ def read_spearman(pipeline: Pipeline, cycle: str) -> float | None:
     return spearman
 
 
-def print_status(stale: list[str]) -> None:
-    """Print what is done and what is not, cycle by cycle; `stale` lists the stages that are not up to date."""
+def print_status(outdated: list[str]) -> None:
+    """Print what is done and what is not, cycle by cycle, with the metrics of the present parameters alone.
+
+    `outdated` lists the stages that are not up to date, and those that follow from them.
+    """
     pipeline = Pipeline()
-    evaluated = evaluated_metrics(pipeline)
+    current = [cycle for cycle in pipeline.cycles if f"evaluate@{cycle}" not in outdated]
+    evaluated = evaluated_metrics(pipeline, current)
     metric = metric_heading(evaluated)
     table = Table(title="Campaign")
     for heading in ("cycle", "labels", metric, "done", "to do"):
-        table.add_column(heading, justify="right" if heading in ("labels", metric) else "left")
+        is_number = heading in ("labels", metric)
+        table.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number)
     for cycle in pipeline.cycles:
         stages = [name.partition("@")[0] for name in pipeline.stage_names() if name.endswith(f"@{cycle}")]
-        to_do = [stage for stage in stages if f"{stage}@{cycle}" in stale]
-        metrics = evaluated.get(cycle) if "evaluate" not in to_do else None
-        cells = [f"{metrics['labels']:,}", f"{primary_metric(metrics)[1]:.2%}"] if metrics else ["", ""]
+        to_do = [stage for stage in stages if f"{stage}@{cycle}" in outdated]
+        metrics = evaluated.get(cycle)
+        cells = [f"{metrics['labels']:,}", str(primary_metric(metrics))] if metrics else ["", ""]
         table.add_row(cycle, *cells, " ".join(stage for stage in stages if stage not in to_do), " ".join(to_do))
     console.print(table)
-    print_line("Everything is up to date." if not stale else f"{len(stale)} stages to do: codline run")
+    print_line("Everything is up to date." if not outdated else f"Up to {len(outdated)} stages to do: codline run")
 
 
 def metric_heading(evaluated: dict[str, dict[str, Any]]) -> str:
-    return next((primary_metric(metrics)[0] for metrics in evaluated.values()), "accuracy")
+    name = next((primary_metric(metrics).name for metrics in evaluated.values()), "accuracy")
+    return f"{name}\n[95% interval]"
 
 
 def print_presets(descriptions: dict[str, str]) -> None:
@@ -158,6 +180,6 @@ def print_outcome(outcome: str) -> None:
     print_line(f"{outcome} Open {report} for the report; `codline ui` shows MLflow and Prefect.")
 
 
-def print_line(text: str) -> None:
+def print_line(text: str, style: str | None = None) -> None:
     """Print without wrapping: a path or command that is wrapped cannot be copied."""
-    console.print(text, soft_wrap=True)
+    console.print(text, style=style, soft_wrap=True, markup=False)

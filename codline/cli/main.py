@@ -7,6 +7,7 @@ that `codline --help` and refusals are quick.
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -16,34 +17,67 @@ from codline.cli.options import EXIT_CODES, Set, parse_overrides
 from codline.cli.run import run
 from codline.cli.servers import serve, setup, ui
 from codline.cli.study import study
+from codline.cli.verify import verify
 from codline.core import params
-from codline.core.errors import CodlineError
+from codline.core.errors import exit_on_error
 from codline.orchestration import presets as preset_layers
+from codline.runtime import log
 from codline.runtime.pipeline import Pipeline
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Decide which images are worth labelling.",
 )
+
+
+def print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        display.print_line(f"codline {version('codline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Decide which images are worth labelling."""
+
+
 app.command(epilog=f"Example: codline run --strategy entropy --seed 1 -S train.epochs=10    {EXIT_CODES}")(run)
 app.command(epilog=f"Example: codline study digits-strategies --jobs 2 -S train.epochs=5    {EXIT_CODES}")(study)
 
 
 @app.command(epilog="Example: codline status")
 def status() -> None:
-    """Show each cycle: its labels, its accuracy, what is done and what is to do."""
+    """Show each cycle: its labels, its primary metric with a 95% interval, what is done and what is to do."""
     from codline.orchestration.dvc_stages import stale_stages
 
     params.parse_cycles(Pipeline().params)
-    display.print_status(stale_stages())
+    display.print_status(stale_stages(follow=True))
 
 
-@app.command(epilog="Example: codline query c1, then fill in the `label` column of the csv, and codline run")
-def query(cycle: Annotated[str, typer.Argument(help="Cycle whose query to export.")]) -> None:
+@app.command(epilog="Example: codline query c1, then fill in the column `label` of answers/c1.csv, and codline run")
+def query(
+    cycle: Annotated[str, typer.Argument(help="Cycle whose query to export.")],
+    copy: Annotated[bool, typer.Option("--copy", help="Copy the original files instead of linking to them.")] = False,
+) -> None:
     """Export the images of a cycle's query and, if people annotate, a csv file to fill in."""
-    run_module("codline.report.query_export", cycle)
+    run_module("codline.labeling.query_export", cycle, *(["--copy"] if copy else []))
+
+
+@app.command(epilog="Example: codline export labels.csv --imagefolder labelled")
+def export(
+    table: Annotated[str | None, typer.Argument(help="File to write: .csv or .parquet.")] = None,
+    imagefolder: Annotated[
+        str | None, typer.Option(help="Folder to make, with a folder per class of links to the labelled images.")
+    ] = None,
+) -> None:
+    """Write the labels and predictions of all images by file name."""
+    options = ["--imagefolder", imagefolder] if imagefolder else []
+    run_module("codline.labeling.label_export", *([table] if table else []), *options)
 
 
 app.command(epilog="Example: codline serve, in another shell: prefect deployment run campaign/local --watch")(serve)
@@ -100,6 +134,7 @@ def doctor() -> None:
     run_module("codline.cli.doctor")
 
 
+app.command(epilog=f"Example: codline verify --repair, then codline run    {EXIT_CODES}")(verify)
 app.command(hidden=True)(setup)
 
 
@@ -110,12 +145,10 @@ def run_module(module: str, *arguments: str) -> None:
 
 def main() -> None:
     environment.set_environment()
+    log.show_warnings()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that started processes are stopped too
-    try:
+    with exit_on_error():
         app()
-    except CodlineError as error:
-        sys.stderr.write(f"codline: {error}\n")
-        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

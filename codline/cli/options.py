@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from codline.core.errors import UserError
 
@@ -24,5 +25,14 @@ def parse_overrides(pairs: list[str] | None) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise UserError(f"-S {pair}: expected key=value, such as train.epochs=10")
-        overrides[key] = YAML(typ="safe", pure=True).load(value)
+        overrides[key] = parse_value(pair, value)
     return overrides
+
+
+def parse_value(pair: str, value: str) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).load(value)
+    except (YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-01
+        problem, shown = (" ".join(str(text).split()) for text in (getattr(error, "problem", None) or error, pair))
+        found = f"-S {shown}: the value is not valid YAML ({problem})"
+        raise UserError(f"{found}; expected a value such as 10, true or [1, 2]") from error

@@ -8,6 +8,7 @@ import typer
 from codline.cli import display, environment
 from codline.cli.options import Set, parse_overrides
 from codline.cli.prefect_session import prefect_session
+from codline.orchestration.params_file import params_changes
 
 
 def run(
@@ -22,13 +23,14 @@ def run(
 ) -> None:
     """Run the campaign in params.yaml. Stages that are up to date are skipped."""
     environment.silence_stages()
+    changes = params_changes(strategy, seed, cycles, parse_overrides(set_))
+    from codline.orchestration.answers import check_answers
     from codline.orchestration.dvc_stages import stale_stages
-    from codline.orchestration.params_file import update_params
+    from codline.orchestration.refused_params import campaign_params
     from codline.orchestration.workspace import open_workspace
-    from flows.campaign import params_changes
 
-    with open_workspace():
-        update_params(params_changes(strategy, seed, cycles, parse_overrides(set_)), preset)
+    with open_workspace() as workspace, campaign_params(workspace, changes, preset):
+        check_answers()
         if not stale_stages():
             display.print_learning_curve()
             display.print_outcome("Everything is up to date.")

@@ -39,9 +39,9 @@ def ui(port: Annotated[int, typer.Option(help="Port of MLflow's page.")] = 5017)
         raise UserError(f"MLFLOW_TRACKING_URI: MLflow has its page at {store} already")
     if is_port_in_use(port):
         raise BusyError(f"port {port} is in use; choose another with --port")
-    # The page of the experiment: MLflow's own front page is about its chat features.
+    # The experiment's run list, in a view with metrics: MLflow's own front page is about its chat features.
     experiment = (state_directory.read_note("runs", "campaign") or {}).get("experiment", "1")
-    mlflow_page = f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs"
+    mlflow_page = f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs?viewStateShareKey=cycles"
     with (
         local_server() as api,
         mlflow_server(port, store) as server,

@@ -1,5 +1,9 @@
 """Errors shown to users as one sentence, each with its own exit code for scripts."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CodlineError(Exception):
     """Base class; on its own, an unexpected error or out of memory."""
@@ -53,3 +57,22 @@ class Stopped(CodlineError):  # noqa: N818 (an interruption, not an error)
 
 
 BY_EXIT_CODE = {kind.exit_code: kind for kind in CodlineError.__subclasses__()}
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """For commands: write the sentence of an error to standard error and exit with its code."""
+    try:
+        yield
+    except CodlineError as error:
+        sys.stderr.write(f"codline: {error}\n")
+        sys.exit(error.exit_code)
+
+
+LISTED_NAMES = 5  # at most, in one sentence
+
+
+def first_names(names: list[str]) -> str:
+    """For sentences: the first names and the number of the others."""
+    others = len(names) - LISTED_NAMES
+    return ", ".join(names[:LISTED_NAMES]) + (f" and {others} more" if others > 0 else "")

@@ -15,22 +15,29 @@ from codline.core.errors import DataError, StorageError
 DISK_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 
 
+def user_path(text: str) -> Path:
+    """A path that a user has written; `~` is the home directory. params.yaml keeps it as it is written."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (Path.expanduser raises for an unknown user)
+
+
 @contextmanager
 def atomic_write(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the same directory, which replaces `path` on success and is deleted on failure.
 
     The temporary name is fixed, so that the next attempt overwrites what a kill left behind.
-    `durable` calls fsync first, which can take as long as a training batch; without it, a power failure may lose
-    the file.
+    `durable` calls fsync on the file and on its directory, which can take as long as a training batch; without it, a
+    power failure may lose the file.
     """
     part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        created = make_directories(path.parent)
         yield part
         if durable:
-            with part.open("rb+") as file:
-                os.fsync(file.fileno())
+            sync(part)
         part.replace(path)
+        if durable:
+            for directory in (path.parent, *(new.parent for new in created)):
+                sync(directory)
     except BaseException as error:
         part.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno in DISK_WRITE_ERRORS:
@@ -39,22 +46,59 @@ def atomic_write(path: Path, durable: bool = True) -> Iterator[Path]:
         raise
 
 
+def make_directories(directory: Path) -> list[Path]:
+    """Create the directory and its parents where they are missing; returns those that were."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def sync(path: Path) -> None:
+    """Call fsync on a file or a directory. What is durable then is a file's content, or a directory's list of names."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(directory: Path) -> None:
+    """Call fsync on all files and directories in a directory, and on the directory."""
+    for parent, _, names in os.walk(directory, topdown=False):
+        for name in names:
+            sync(Path(parent, name))
+        sync(Path(parent))
+
+
 @contextmanager
 def atomic_directory(directory: Path) -> Iterator[Path]:
-    """Yield a temporary directory, which replaces `directory` on success and is deleted on failure."""
+    """Yield a temporary directory, which replaces `directory` on success and is deleted on failure.
+
+    Its files are durable before it gets its name.
+    """
     part, old = (directory.with_name(f".{directory.name}{end}") for end in (".part", ".old.part"))
     for leftover in (part, old):
         shutil.rmtree(leftover, ignore_errors=True)
     part.mkdir(parents=True)
     try:
         yield part
+        sync_tree(part)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
     if directory.exists():
         directory.replace(old)
     part.replace(directory)
+    sync(directory.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a directory with all that is in it; nothing happens if it does not exist."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
@@ -76,5 +120,32 @@ def read_json(path: Path) -> Any:
 
 
 def file_sha256(path: Path) -> str:
+    return file_digest(path, "sha256")
+
+
+def file_md5(path: Path) -> str:
+    """The hash that DVC gives to a file."""
+    return file_digest(path, "md5")
+
+
+def file_digest(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def file_version(path: str) -> str:
+    """Changes whenever the file does: size, modification time and inode; of a directory, of all files in it."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 (called for every file of a directory)
+    except OSError:
+        return "absent"
+    if not os.path.isdir(path):  # noqa: PTH112
+        return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+    digest = hashlib.sha256()
+    for directory, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            digest.update(
+                f"{directory}/{name} {file_version(f'{directory}/{name}')}\n".encode(errors="surrogateescape")
+            )
+    return digest.hexdigest()

@@ -1,9 +1,10 @@
 """params.yaml as typed, frozen values. A wrong key or value raises UserError with one sentence."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -34,15 +35,27 @@ class CycleLink(Section):
     prev: str
 
 
+class QueryLink(CycleLink):
+    """A line of `queries`: also the file with the answers, which follows from the annotator."""
+
+    answers: str | None = None
+
+
 Cycles = dict[str, CycleLink]
+Queries = dict[str, QueryLink]
 
 
 class Chain(Section):
     cycles: Cycles
-    queries: Cycles
+    queries: Queries
 
 
-SHARED_SECTIONS = ("seed", "compute", "cycles", "queries")
+class Inputs(Section):
+    inputs: dict[Annotated[str, Field(pattern="^[a-z0-9-]+$")], str]
+
+
+SHARED_SECTIONS = ("seed", "compute", "inputs", "cycles", "queries")
+ORACLE = "data/oracle.parquet"  # the answers of the simulated annotator
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -58,6 +71,12 @@ def check_amount(value: Any) -> Any:
     return value
 
 
+def check_amount_or_none(value: Any) -> Any:
+    if value != 0 and not is_amount(value):
+        raise ValueError("a share (more than 0, less than 1), a number of images (1, 2, ...) or 0")
+    return value
+
+
 def check_amount_or_all(value: Any) -> Any:
     if value != "all" and not is_amount(value):
         raise ValueError("a share of the pool (more than 0, less than 1), a number of images (1, 2, ...) or all")
@@ -66,6 +85,8 @@ def check_amount_or_all(value: Any) -> Any:
 
 # A share of the pool (0.05) or a number of images (72).
 Amount = Annotated[int | float, BeforeValidator(check_amount)]
+# The same, or 0.
+AmountOrNone = Annotated[int | float, BeforeValidator(check_amount_or_none)]
 # The same, or "all": every image of the pool that has a label.
 AmountOrAll = Annotated[int | float | Literal["all"], BeforeValidator(check_amount_or_all)]
 
@@ -115,9 +136,22 @@ def parse_seed(raw: dict[str, Any]) -> int:
     return value
 
 
+def parse_inputs(raw: dict[str, Any]) -> dict[str, str]:
+    """{name: path} of the files and folders that the dataset is read from."""
+    return validate({"inputs": raw.get("inputs") or {}}, Inputs).inputs
+
+
+def check_inputs(found: dict[str, str], expected: dict[str, str]) -> None:
+    """The section follows from prepare.dataset; it exists because dvc.yaml cannot compute it."""
+    if found != expected:
+        shown = [", ".join(f"{name}: {path}" for name, path in some.items()) or "none" for some in (found, expected)]
+        difference = f"found {shown[0]}, expected {shown[1]}, as in prepare.dataset"
+        raise UserError(f"params.yaml: inputs: {difference}; `codline run` writes it")
+
+
 def parse_cycles(raw: dict[str, Any]) -> Cycles:
     """Check that the cycles form a chain init -> c1 -> c2 ..., and that `queries` repeats all but the last."""
-    chain = validate({key: {} if raw.get(key) is None else raw[key] for key in ("cycles", "queries")}, Chain)
+    chain = parse_chain(raw)
     previous = "init"
     for name, link in chain.cycles.items():
         if link.prev != previous:
@@ -132,17 +166,24 @@ def parse_cycles(raw: dict[str, Any]) -> Cycles:
         found = f"params.yaml: queries: found {names[0]}"
         raise UserError(f"{found}, expected the lines of cycles without the last: {names[1]}")
     for name, link in chain.queries.items():
-        if link != chain.cycles[name]:
+        if link.prev != chain.cycles[name].prev:
             found = f"params.yaml: queries.{name}.prev: found {link.prev!r}"
             raise UserError(f"{found}, expected {chain.cycles[name].prev!r} as in cycles")
     return chain.cycles
 
 
+def parse_chain(raw: dict[str, Any]) -> Chain:
+    return validate({key: {} if raw.get(key) is None else raw[key] for key in ("cycles", "queries")}, Chain)
+
+
 def cycle_chain(count: int) -> dict[str, Any]:
-    """`cycles` and `queries` of params.yaml for a campaign of `count` cycles."""
+    """`cycles` and `queries` of params.yaml for a simulated campaign of `count` cycles."""
     if count < 1:
         raise UserError(f"cycles: found {count}, expected at least 1")
     links = {f"c{i}": {"prev": f"c{i - 1}" if i > 1 else "init"} for i in range(1, count + 1)}
-    # Copies: for an object that occurs twice, YAML would write an alias.
-    queries = {name: dict(link) for name, link in list(links.items())[:-1]}
-    return {"cycles": links, "queries": queries}
+    return {"cycles": links, "queries": query_links(links, lambda _: ORACLE)}
+
+
+def query_links(cycles: dict[str, dict[str, str]], answers_file: Callable[[str], str]) -> dict[str, dict[str, str]]:
+    """`queries` of params.yaml: all cycles but the last, each with the file of its answers."""
+    return {name: link | {"answers": answers_file(name)} for name, link in list(cycles.items())[:-1]}

@@ -21,6 +21,7 @@ EXPECTATIONS = {
     "too_long": "at most {max_length} of them",
     "too_short": "at least {min_length} of them",
     "list_type": "a list",
+    "invalid_key": "a text",
     "value_error": "{error}",
 }
 

@@ -17,38 +17,71 @@ from codline.data import tables
 MAX_RESIDENT_BYTES = 8 * 2**20
 
 
-class AscendingIds:
-    """Ascending ids of a chunked file, stored as runs of consecutive ids: ids 0 to N-1 are one run, whatever N is.
+class GrowingArray:
+    """int64 values, appended in place: at no time is there a second copy of them."""
 
-    Run i begins with id `run_ids[i]` in row `run_rows[i]`; chunk j begins in row `chunk_starts[j]`.
+    def __init__(self) -> None:
+        self.buffer, self.count = np.empty(1024, np.int64), 0
+
+    def append(self, values: np.ndarray) -> None:
+        if self.count + len(values) > len(self.buffer):
+            self.buffer.resize(2 * len(self.buffer) + len(values), refcheck=False)
+        self.buffer[self.count : self.count + len(values)] = values
+        self.count += len(values)
+
+    def finish(self) -> np.ndarray:
+        """All values. Nothing can be appended any more."""
+        self.buffer.resize(self.count, refcheck=False)
+        return self.buffer
+
+
+class AscendingIds:
+    """Ascending ids of a chunked file, in as little memory as they need.
+
+    Positions are stored as runs of consecutive ids, of which 0 to N-1 is one, whatever N is: run i begins with id
+    `run_ids[i]` in row `run_rows[i]`. Where runs would take more than eight bytes per id, as with ids from content, the
+    ids themselves are stored: `run_ids` are all ids, and there are no `run_rows`. Chunk j begins in row
+    `chunk_starts[j]`.
     """
 
     def __init__(self, chunks: Iterable[np.ndarray]) -> None:
-        run_ids, run_rows, self.chunk_starts = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
-        last = np.empty(0, np.int64)
+        run_ids, run_rows = GrowingArray(), GrowingArray()
+        self.chunk_starts, self.has_runs, last = [0], True, np.empty(0, np.int64)
         for ids in chunks:
             steps = np.diff(ids, prepend=last if len(last) else ids[:1] - 2)
             if (steps < 1).any():
                 raise ValueError(f"expected ascending ids, found {ids[steps < 1][0]} behind one that is not smaller")
+            first, last = self.chunk_starts[-1], ids[-1:].copy() if len(ids) else last
+            self.chunk_starts.append(first + len(ids))
             run_starts = np.flatnonzero(steps != 1)
-            run_ids.append(ids[run_starts])
-            run_rows.append(self.chunk_starts[-1] + run_starts)
-            self.chunk_starts.append(self.chunk_starts[-1] + len(ids))
-            last = ids[-1:].copy() if len(ids) else last
-        self.count = self.chunk_starts[-1]
-        self.run_ids, self.run_rows = np.concatenate(run_ids), np.concatenate(run_rows)
-        self.run_ends = np.append(self.run_rows[1:], self.count)
+            if self.has_runs and 2 * (run_ids.count + len(run_starts)) > self.chunk_starts[-1]:
+                every_id = expand_runs(run_ids.finish(), run_rows.finish(), first)
+                run_ids, run_rows, self.has_runs = GrowingArray(), GrowingArray(), False
+                run_ids.append(every_id)
+            run_ids.append(ids[run_starts] if self.has_runs else ids)
+            run_rows.append(first + run_starts if self.has_runs else run_starts[:0])
+        self.count, self.run_ids, self.run_rows = self.chunk_starts[-1], run_ids.finish(), run_rows.finish()
 
     def to_array(self) -> np.ndarray:
-        return np.arange(self.count) + np.repeat(self.run_ids - self.run_rows, self.run_ends - self.run_rows)
+        return expand_runs(self.run_ids, self.run_rows, self.count) if self.has_runs else self.run_ids.copy()
 
     def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(rows, found): the row of each id; where `found` is false, the id does not exist and its row is arbitrary."""
         if not self.count:
             return np.zeros(len(ids), np.int64), np.zeros(len(ids), bool)
         run = np.maximum(np.searchsorted(self.run_ids, ids, side="right") - 1, 0)
-        rows = ids - self.run_ids[run] + self.run_rows[run]
-        return rows, (rows >= self.run_rows[run]) & (rows < self.run_ends[run])
+        if not self.has_runs:
+            return run, self.run_ids[run] == ids
+        steps = ids - self.run_ids[run]
+        lengths = np.where(run + 1 < len(self.run_rows), self.run_rows[(run + 1) % len(self.run_rows)], self.count)
+        return self.run_rows[run] + steps, (steps >= 0) & (steps < lengths - self.run_rows[run])
+
+
+def expand_runs(run_ids: np.ndarray, run_rows: np.ndarray, count: int) -> np.ndarray:
+    """All `count` ids of these runs."""
+    every_id = np.arange(count)
+    every_id += np.repeat(run_ids - run_rows, np.diff(run_rows, append=count))
+    return every_id
 
 
 class IdIndex:

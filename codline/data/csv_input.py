@@ -9,6 +9,11 @@ from codline.core.errors import DataError
 
 def read_csv_rows(path: Path, *required: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield (line number, {column: cell}); rows whose first required column is empty are skipped."""
+    return (row for row in read_csv_cells(path, *required) if row[1][required[0]])
+
+
+def read_csv_cells(path: Path, *required: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line number, {column: cell}) of every row."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)
@@ -18,8 +23,7 @@ def read_csv_rows(path: Path, *required: str) -> Iterator[tuple[int, dict[str, s
                 raise DataError(f"{path}: {found}, expected {' and '.join(required)}, with a comma between them")
             for row in rows:
                 cells = dict.fromkeys(columns, "") | dict(zip(columns, (cell.strip() for cell in row), strict=False))
-                if cells[required[0]]:
-                    yield rows.line_num, cells
+                yield rows.line_num, cells
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 ({error.reason} at byte {error.start}); save it as CSV UTF-8") from error
     except (csv.Error, OSError) as error:

@@ -18,26 +18,30 @@ POOL_ROWS = 2**14  # rows of the pool table that are written together
 
 
 def store_dataset(
-    raw: RawDataset, task: str, start: float | Literal["all"], rng: np.random.Generator,
-    *, images: Path, dataset: Path, pool: Path, oracle: Path, test: Path, labeled: Path,
+    raw: RawDataset, task: str, start: float | Literal["all"], validation_share: float, seed: int,
+    *, images: Path, dataset: Path, files: Path, pool: Path, oracle: Path, validation: Path, test: Path, labeled: Path,
 ) -> np.ndarray:  # fmt: skip
     """Split and write the dataset; return the ids of the pool that are not labeled initially."""
-    split, labels = split_dataset(raw, start, rng), raw.label_cells
-    with progress_bar("prepare", "images", len(split.images)) as advance:
-        stored = image_store.write_images(images, split.images, raw.images, None if raw.mean else ~raw.is_test, advance)
+    split, ids, labels = split_dataset(raw, start, validation_share, seed), raw.ids, raw.label_cells
+    is_pool = np.isin(np.arange(len(ids)), split.pool)
+    with progress_bar("prepare", "images", len(ids)) as advance:
+        stored = image_store.write_images(images, ids, raw.images, None if raw.mean else is_pool, advance)
     if count := count_duplicates((stored.hashes[row] for row in split.pool), stored.hashes[split.test].tolist()):
         sentence = "prepare.dataset: %d of %d test images are in the pool too, byte for byte"
-        logging.warning(sentence, count, len(split.test))
+        logging.getLogger("codline").warning(sentence, count, len(split.test))
     chunks = (split.pool[first : first + POOL_ROWS] for first in range(0, len(split.pool), POOL_ROWS))
-    columns = ([ids, pa.array(stored.hashes[ids]).cast(pa.string())] for ids in chunks)
+    columns = ([ids[rows], pa.array(stored.hashes[rows]).cast(pa.string())] for rows in chunks)
     tables.write_chunks((pa.table(each, schema=tables.POOL) for each in columns), tables.POOL, pool)
-    tables.write_columns([split.with_label, labels[split.with_label]], tables.ORACLE, oracle)
-    tables.write_columns([split.test, labels[split.test]], tables.TEST, test)
-    tables.write_columns([split.initial, labels[split.initial], ["init"] * len(split.initial)], tables.LABELED, labeled)
+    tables.write_columns([ids[split.with_label], labels[split.with_label]], tables.ORACLE, oracle)
+    tables.write_columns([ids[split.validation], labels[split.validation]], tables.VALIDATION, validation)
+    tables.write_columns([ids[split.test], labels[split.test]], tables.TEST, test)
+    tables.write_table(tables.FILES.empty_table() if raw.files is None else raw.files, tables.FILES, files)
+    sources = [["init"] * len(split.initial), ["dataset"] * len(split.initial)]
+    tables.write_columns([ids[split.initial], labels[split.initial], *sources], tables.LABELED, labeled)
     shape = image_store.image_shape(raw.images)
     mean, std = raw.channel_statistics() if raw.mean else image_store.mean_and_std(stored.pixel_counts)
     write_json(dataset, {"task": task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
-    return np.setdiff1d(split.pool, split.initial)
+    return np.take(ids, np.setdiff1d(split.pool, split.initial))
 
 
 def count_duplicates(pool: Iterable[bytes], test: Collection[bytes]) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from codline.core.errors import DataError
 from codline.data import tables
 from codline.data.array_store import ArrayStore, ChunkWriter
 from codline.data.dense_outputs import subsample_pixels
@@ -29,7 +30,11 @@ def output_writer(path: Path, shape: tuple[int, ...], cycle: str) -> Iterator[Ca
         chunk = ChunkWriter(parquet, schema, shape, rows=-(-ROW_GROUP_BYTES // row_bytes))
 
         def write(ids: np.ndarray, logits: np.ndarray) -> None:
-            chunk.add(ids, logits if logits.ndim <= 2 or logits.shape[1:] == shape else subsample_pixels(logits))
+            stored = logits if logits.ndim <= 2 or logits.shape[1:] == shape else subsample_pixels(logits)
+            with np.errstate(over="ignore"):  # of half precision: refused below
+                stored = stored.astype(chunk.arrays.dtype, copy=False)
+            refuse_infinite(stored, f"{path}: the model's outputs are not finite, or too large to be stored")
+            chunk.add(ids, stored)
 
         yield write
         chunk.flush()
@@ -61,7 +66,14 @@ class OutputStore(ArrayStore):
 
     def read_logits(self, group: int) -> np.ndarray:
         values: np.ndarray = self.read_column(group, "logits").values.to_numpy(zero_copy_only=True)
+        refuse_infinite(values, f"{self.path}: has outputs that are not finite numbers; delete it and run again")
         return values.reshape(-1, *self.shape)
+
+
+def refuse_infinite(values: np.ndarray, sentence: str) -> None:
+    """A sum in double precision is finite if and only if all values are: faster than testing each of them."""
+    if not np.isfinite(values.sum(dtype=np.float64)):
+        raise DataError(sentence)
 
 
 def open_output_store(path: Path, shape: tuple[int, ...]) -> OutputStore:

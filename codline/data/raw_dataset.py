@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from codline.data.image_store import mean_and_std, pixel_counts
 
@@ -20,7 +21,7 @@ class EncodedImages:
 
 @dataclass(frozen=True)
 class RawDataset:
-    """A whole dataset of N images; the image in row i has id i."""
+    """A whole dataset of N images. The image in row i has id i, unless ids come from the images' content."""
 
     images: np.ndarray | EncodedImages  # uint8 (N, channels, height, width), or files
     # int32 (N,), negative where there is no label; for segmentation a list of masks (see codline.data.masks).
@@ -30,6 +31,18 @@ class RawDataset:
     # Per channel, of pixels scaled to [0, 1]; if empty, they are computed from the images outside the test split.
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    content_ids: np.ndarray | None = None  # int64 (N,), ascending (see codline.data.identity)
+    files: pa.Table | None = None  # tables.FILES: the names of the images, sorted by id
+
+    @property
+    def ids(self) -> np.ndarray:
+        """int64 (N,), ascending"""
+        return np.arange(len(self.is_test)) if self.content_ids is None else self.content_ids
+
+    @property
+    def strata(self) -> np.ndarray:
+        """int32 (N,): the classes by which images are drawn, of which segmentation has one."""
+        return self.labels if isinstance(self.labels, np.ndarray) else np.zeros(len(self.labels), np.int32)
 
     @property
     def label_cells(self) -> np.ndarray:

@@ -18,7 +18,8 @@ from codline.core.files import atomic_write
 
 READ_ROWS = 1 << 20  # rows in a chunk of read_chunks
 ROW_GROUP_ROWS = 1 << 17  # a whole row group is encoded in memory before it is written
-RARELY_REPEATED = {"id", "sha256", "score", "rank"}  # columns whose Parquet dictionary would be larger than the data
+# Columns whose Parquet dictionary would be larger than the data.
+RARELY_REPEATED = {"id", "file", "sha256", "score", "rank"}
 
 ID = pa.field("id", pa.int64(), nullable=False)
 LABEL = pa.field("label", pa.int32(), nullable=False)
@@ -27,8 +28,26 @@ SCORE = pa.field("score", pa.float64(), nullable=False)
 
 POOL = pa.schema([ID, pa.field("sha256", pa.string(), nullable=False)])
 ORACLE = pa.schema([ID, LABEL])
+VALIDATION = pa.schema([ID, LABEL])
 TEST = pa.schema([ID, LABEL])
-LABELED = pa.schema([ID, LABEL, pa.field("cycle", pa.string(), nullable=False)])
+# Every name of every image: identical files are one image with several names; official datasets have none.
+FILES = pa.schema([ID, pa.field("file", pa.string(), nullable=False)])
+# The files of an input, sorted by name; the hash of a file that cannot be read is empty.
+MANIFEST = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("sha256", pa.string(), nullable=False),
+    ]
+)
+LABELED = pa.schema(
+    [
+        ID,
+        LABEL,
+        pa.field("cycle", pa.string(), nullable=False),
+        pa.field("annotator", pa.string(), nullable=False),  # who gave the label; `dataset`: it came with the image
+    ]
+)
 SCORES = pa.schema([ID, SCORE])
 QUERY = pa.schema([ID, pa.field("rank", pa.int32(), nullable=False), SCORE])
 ANNOTATIONS = pa.schema([ID, LABEL, pa.field("annotator", pa.string(), nullable=False)])
@@ -42,22 +61,45 @@ TRAINING = pa.schema(
     ]
 )
 PREDICTIONS = pa.schema(
-    [("id", pa.int64()), ("actual", pa.string()), ("predicted", pa.string()), ("confidence", pa.float64())]
+    [
+        ("id", pa.int64()),
+        ("file", pa.string()),  # the first name, "" for an image without one
+        ("actual", pa.string()),
+        ("predicted", pa.string()),
+        ("confidence", pa.float64()),
+    ]
 )
 SEGMENTATION_PREDICTIONS = pa.schema(
-    [("id", pa.int64()), ("accuracy", pa.float64()), ("mean_iou", pa.float64()), ("loss", pa.float64())]
+    [
+        ("id", pa.int64()),
+        ("file", pa.string()),
+        ("accuracy", pa.float64()),
+        ("mean_iou", pa.float64()),
+        ("loss", pa.float64()),
+    ]
 )
+# The columns of metrics.json; those of the other task are empty.
 CURVE = pa.schema(
     [
         ("cycle", pa.string()),
         ("labels", pa.int64()),
-        ("accuracy", pa.float64()),
         ("mean_iou", pa.float64()),
+        ("mean_iou_low", pa.float64()),
+        ("mean_iou_high", pa.float64()),
+        ("accuracy", pa.float64()),
+        ("accuracy_low", pa.float64()),
+        ("accuracy_high", pa.float64()),
+        ("balanced_accuracy", pa.float64()),
+        ("macro_f1", pa.float64()),
+        ("validation_mean_iou", pa.float64()),
+        ("validation_accuracy", pa.float64()),
         ("loss", pa.float64()),
         ("calibration_error", pa.float64()),
         ("spearman", pa.float64()),
     ]
 )
+
+NEVER_EMPTY = (POOL, SCORES, QUERY)
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
@@ -97,10 +139,15 @@ def write_chunks(chunks: Iterable[pa.Table], schema: pa.Schema, path: Path) -> N
 
 
 def read_table(path: Path, schema: pa.Schema, *names: str) -> pa.Table:
-    """All columns, or only the named ones."""
+    """All columns, or only the named ones. Refuses values that cannot be right, in any of codline's tables."""
     with translate_read_errors(path), pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
         check_schema(file.schema_arrow, schema, path)
-        return refuse_nulls(path, file.read([*names] or None))
+        table = refuse_values(path, file.read([*names] or None))
+    if "id" in table.column_names and schema != FILES:
+        refuse_repeated_ids(path, table["id"].to_numpy())
+    if schema in NEVER_EMPTY:
+        refuse_empty(path, len(table))
+    return table
 
 
 def count_rows(path: Path, schema: pa.Schema) -> int:
@@ -111,12 +158,44 @@ def count_rows(path: Path, schema: pa.Schema) -> int:
         return rows
 
 
+def has_class_numbers(path: Path, schema: pa.Schema) -> bool:
+    """Whether the labels of this table are class numbers rather than masks."""
+    with translate_read_errors(path), pq.ParquetFile(path, memory_map=True) as file:
+        check_schema(file.schema_arrow, schema, path)
+        return bool(file.schema_arrow.field("label").type == LABEL.type)
+
+
 def read_chunks(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Read a Parquet file in chunks of rows; neither memory-mapped nor prefetched, so that memory stays bounded."""
     with translate_read_errors(path), pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
         check_schema(file.schema_arrow, schema, path)
         for batch in file.iter_batches(READ_ROWS):
-            yield refuse_nulls(path, batch)
+            yield refuse_values(path, batch)
+
+
+def refuse_values(path: Path, rows: Rows) -> Rows:
+    """Refuse missing values, and scores that are not numbers."""
+    refuse_nulls(path, rows)
+    if "score" in rows.schema.names and "id" in rows.schema.names:
+        unscored = rows["id"].to_numpy()[np.isnan(rows["score"].to_numpy())]
+        if len(unscored):
+            raise DataError(f"{path}: id {unscored[0]} has no score (NaN)")
+    return rows
+
+
+def refuse_repeated_ids(path: Path, ids: np.ndarray) -> None:
+    """Takes 2 ms for a million ascending ids; others are sorted first."""
+    if (np.diff(ids) > 0).all():
+        return
+    ordered = np.sort(ids)
+    repeated = ordered[1:][np.diff(ordered) == 0]
+    if len(repeated):
+        raise DataError(f"{path}: id {repeated[0]} occurs more than once")
+
+
+def refuse_empty(path: Path, rows: int) -> None:
+    if not rows:
+        raise DataError(f"{path}: has no rows, expected at least one")
 
 
 def refuse_nulls(path: Path, rows: Rows) -> Rows:
@@ -126,19 +205,20 @@ def refuse_nulls(path: Path, rows: Rows) -> Rows:
     return rows
 
 
-def read_foreign_table(path: Path, *names: str) -> pa.Table:
-    """These columns of a Parquet file that was not written by codline."""
+def read_foreign_table(path: Path, *names: str, optional: tuple[str, ...] = ()) -> pa.Table:
+    """These columns of a Parquet file that was not written by codline; optional ones only if it has them."""
     expected = " and ".join(names)
     try:
-        table = pq.read_table(path, columns=list(names))
+        found = pq.read_schema(path).names
+        table = pq.read_table(path, columns=[*names, *(name for name in optional if name in found)])
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found; prepare.dataset names it") from error
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: not a Parquet file with the columns {expected} ({reason})") from error
-    if table.column_names != list(names) or not len(table):
-        found = f"found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}"
-        raise DataError(f"{path}: {found}, expected images with the columns {expected}")
+    if table.column_names[: len(names)] != list(names) or not len(table):
+        columns = f"found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}"
+        raise DataError(f"{path}: {columns}, expected images with the columns {expected}")
     return table
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from pydantic import BeforeValidator
 
 from codline.core.errors import DataError
+from codline.core.files import user_path
 from codline.core.params import Section
 from codline.data.raw_dataset import RawDataset
 
@@ -42,6 +43,18 @@ class DatasetSpec(Section):
     def load(self, rng: np.random.Generator) -> RawDataset:
         """`rng` draws the test split if the dataset has no official one, and the subset of a smaller pool."""
 
+    def input_paths(self) -> dict[str, str]:
+        """{name: path} of the user's files and folders that the dataset is read from; DVC watches them.
+
+        Names consist of a-z, 0-9 and -. None for downloaded datasets, whose files are verified by checksum.
+        """
+        return {}
+
+
+def numbered_paths(name: str, paths: list[str]) -> dict[str, str]:
+    """Inputs: train-1, train-2 and so on."""
+    return {f"{name}-{number}": str(user_path(path)) for number, path in enumerate(paths, 1)}
+
 
 @contextmanager
 def open_image(source: Path | bytes, name: str) -> Iterator[Image.Image]:
@@ -53,10 +66,3 @@ def open_image(source: Path | bytes, name: str) -> Iterator[Image.Image]:
         raise
     except OSError as error:
         raise DataError(f"{name}: not an image that can be read ({error})") from error
-
-
-def random_test_split(count: int, share: float, rng: np.random.Generator) -> np.ndarray:
-    """bool (count,), true for the given share of randomly drawn rows."""
-    is_test = np.zeros(count, bool)
-    is_test[rng.permutation(count)[: round(share * count)]] = True
-    return is_test

@@ -1,4 +1,4 @@
-"""Caltech-101: photographs, cropped to 224x224 pixels; 6,847 in the pool, 915 for validation, 915 for testing."""
+"""Caltech-101: photographs, cropped to 224x224 pixels; 8,677, of which 915 are for testing by default."""
 
 import logging
 import zipfile
@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import NonNegativeInt
 
 from codline.core.errors import UserError
+from codline.core.files import user_path
 from codline.core.params import Amount
 from codline.data import downloads
+from codline.data.draws import draw_count, draw_key
 from codline.data.raw_dataset import EncodedImages, RawDataset
 from codline.datasets.official import OfficialDataset, Statistics, translate_torchvision_errors
 
@@ -31,31 +32,30 @@ class Caltech101(OfficialDataset):
 
     The paper has 7,316 / 915 / 915 images, 80, 10 and 10 per cent of 9,146 including the background. Without the
     background there are 8,677, hence 6,847 in the pool. The released code tests on a tenth of each class, rounded up,
-    and has the other 7,766 in its pool: `test: 0.1, validation: 0`.
+    and has the other 7,766 in its pool: `test: 0.1`, and `prepare.validation: 0`.
     """
 
     name: Literal["caltech101"] = "caltech101"
-    test: Amount = 915  # number of images, or share of each class
-    validation: NonNegativeInt = 915
+    test: Amount = 915  # number of images, by class in proportion, or share of each class
     statistics: Literal["imagenet", "released"] = "imagenet"
 
     def load(self, rng: np.random.Generator) -> RawDataset:
         # Takes two seconds to import. torchvision's Caltech101 derives file names from counts instead of listing them.
         from torchvision.datasets import ImageFolder
 
-        folder = Path(self.root) / "caltech101" / "101_ObjectCategories"
+        folder = user_path(self.root) / "caltech101" / "101_ObjectCategories"
         self.ensure_files(folder.is_dir, lambda: self.download_to(folder))
         with translate_torchvision_errors(folder):
             tree = ImageFolder(str(folder))
         classes = [name for name in tree.classes if name != BACKGROUND]
         samples = [(Path(path), tree.classes[i]) for path, i in tree.samples if tree.classes[i] != BACKGROUND]
         if len(samples) != IMAGES:
-            logging.warning(
+            logging.getLogger("codline").warning(
                 "%s: found %d images, expected %d; delete it, and it is made anew", folder, len(samples), IMAGES
             )
         labels = np.array([classes.index(name) for _, name in samples], np.int32)
         is_test = self.draw_test_split(labels, rng)
-        pool = self.draw_pool(rng.permutation(np.flatnonzero(~is_test)))
+        pool = self.draw_pool(np.flatnonzero(~is_test), labels[~is_test], rng)
         rows = np.sort(np.concatenate([pool, np.flatnonzero(is_test)]))
         images = EncodedImages(len(rows), lambda row: samples[rows[row]][0].read_bytes(), (3, 224, 224))
         return RawDataset(images, labels[rows], is_test[rows], tuple(classes), *STATISTICS[self.statistics])
@@ -72,7 +72,7 @@ class Caltech101(OfficialDataset):
             parts = [rng.permutation(rows)[int((1 - self.test) * len(rows)) :] for rows in rows_by_class]
             test_rows = np.concatenate(parts)
         elif self.test < len(labels):
-            test_rows = rng.permutation(len(labels))[: self.test]
+            return draw_count(self.test, np.arange(len(labels)), labels, draw_key(rng))
         else:
             raise UserError(
                 f"params.yaml: prepare.dataset.test: found {self.test}, but there are only {len(labels)} images"

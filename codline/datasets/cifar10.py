@@ -1,9 +1,8 @@
-"""CIFAR-10: 60,000 photographs of 32x32 pixels; 45,000 in the pool, 5,000 for validation, 10,000 for testing."""
+"""CIFAR-10: 60,000 photographs of 32x32 pixels; 50,000 for training, 10,000 for testing."""
 
 from typing import Literal
 
 import numpy as np
-from pydantic import NonNegativeInt
 
 from codline.data.raw_dataset import RawDataset
 from codline.datasets.official import MEASURED, RELEASED_CIFAR, OfficialDataset, load_cifar
@@ -11,7 +10,6 @@ from codline.datasets.official import MEASURED, RELEASED_CIFAR, OfficialDataset,
 
 class Cifar10(OfficialDataset):
     name: Literal["cifar10"] = "cifar10"
-    validation: NonNegativeInt = 5000  # paper's supplementary; the released code has none, and 50,000 in the pool
     statistics: Literal["own", "released"] = "own"
 
     def load(self, rng: np.random.Generator) -> RawDataset:

@@ -1,4 +1,4 @@
-"""Cityscapes: 2048x1024 frames of 50 cities, 19 classes; 2,675 in the pool, 300 set aside, 500 for testing.
+"""Cityscapes: 2048x1024 frames of 50 cities, 19 classes; 2,975 for training, 500 for testing.
 
 The test images are the official validation images: the labels of the official test images are not public.
 """
@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 from zipfile import BadZipFile
 
 import numpy as np
-from pydantic import NonNegativeInt
 
-from codline.core.errors import DataError, UserError
+from codline.core.errors import DataError
+from codline.core.files import user_path
 from codline.data import masks
 from codline.data.raw_dataset import EncodedImages, RawDataset
 from codline.datasets.base import DatasetSpec, Task, open_image
@@ -26,23 +26,16 @@ class Cityscapes(DatasetSpec):
     name: Literal["cityscapes"] = "cityscapes"
     task: ClassVar[Task] = "segmentation"
     root: str  # directory with the folders leftImg8bit and gtFine, or with the two archives
-    validation: NonNegativeInt = 300  # training images, drawn at random, outside of both the pool and the test set
 
-    def load(self, rng: np.random.Generator) -> RawDataset:
-        train, test = (image_and_mask_files(Path(self.root), split) for split in ("train", "val"))
-        if self.validation >= len(train):
-            raise UserError(
-                f"params.yaml: prepare.dataset.validation: found {self.validation}, "
-                f"but there are only {len(train)} training images"
-            )
-        pool = [train[row] for row in np.sort(rng.permutation(len(train))[self.validation :])]
-        files = pool + test
+    def load(self, rng: np.random.Generator) -> RawDataset:  # noqa: ARG002 (nothing to draw: the split is official)
+        train, test = (image_and_mask_files(user_path(self.root), split) for split in ("train", "val"))
+        files = train + test
         class_of_id, classes = read_class_table()
         size = image_size(files[0][0])
         with ThreadPoolExecutor() as threads:  # Pillow releases the GIL
             labels = list(threads.map(lambda pair: encode_label(pair[0], pair[1], size, class_of_id), files))
         images = EncodedImages(len(files), lambda row: files[row][0].read_bytes(), (3, size[1], size[0]))
-        return RawDataset(images, labels, np.arange(len(files)) >= len(pool), classes, MEAN, STD)
+        return RawDataset(images, labels, np.arange(len(files)) >= len(train), classes, MEAN, STD)
 
 
 def image_and_mask_files(root: Path, split: str) -> list[tuple[Path, Path]]:
@@ -60,7 +53,9 @@ def image_and_mask_files(root: Path, split: str) -> list[tuple[Path, Path]]:
     if not count:
         raise DataError(f"{root}/leftImg8bit/{split}: found no images, expected a folder for each city")
     if count != COUNTS[split]:
-        logging.warning("%s/leftImg8bit/%s: found %d images, expected %d", root, split, count, COUNTS[split])
+        logging.getLogger("codline").warning(
+            "%s/leftImg8bit/%s: found %d images, expected %d", root, split, count, COUNTS[split]
+        )
     return sorted((Path(image), Path(target[0])) for image, target in zip(files.images, files.targets, strict=True))
 
 

@@ -5,8 +5,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from codline.data.draws import draw, draw_key
 from codline.data.raw_dataset import RawDataset
-from codline.datasets.base import DatasetSpec, random_test_split
+from codline.datasets.base import DatasetSpec
 
 
 class Digits(DatasetSpec):
@@ -18,5 +19,6 @@ class Digits(DatasetSpec):
 
         digits = load_digits()
         images = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]  # stored as 0..16
-        labels, is_test = digits.target.astype(np.int32), random_test_split(len(images), self.test, rng)
+        labels = digits.target.astype(np.int32)
+        is_test = draw(self.test, np.arange(len(labels)), labels, draw_key(rng), by_content=False)
         return RawDataset(images, labels, is_test, tuple("0123456789"), mean=(0.3053,), std=(0.3760,))

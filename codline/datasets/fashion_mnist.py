@@ -1,10 +1,11 @@
-"""Fashion-MNIST: gray images of clothes of 28x28 pixels; 60,000 in the pool, 10,000 for testing."""
+"""Fashion-MNIST: gray images of clothes of 28x28 pixels; 60,000 for training, 10,000 for testing."""
 
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from codline.core.files import user_path
 from codline.data import downloads
 from codline.data.raw_dataset import RawDataset
 from codline.datasets.official import OfficialDataset, translate_torchvision_errors
@@ -18,7 +19,8 @@ class FashionMnist(OfficialDataset):
     def load(self, rng: np.random.Generator) -> RawDataset:
         from torchvision.datasets import FashionMNIST  # takes two seconds to import
 
-        folder = Path(self.root) / "FashionMNIST" / "raw"
+        root = user_path(self.root)
+        folder = root / "FashionMNIST" / "raw"
         archives = {folder / name: md5 for name, md5 in FashionMNIST.resources}
 
         def missing() -> list[Path]:
@@ -31,6 +33,6 @@ class FashionMnist(OfficialDataset):
 
         self.ensure_files(lambda: not missing(), download)
         with translate_torchvision_errors(folder):
-            splits = FashionMNIST(self.root, train=True), FashionMNIST(self.root, train=False)
+            splits = FashionMNIST(root, train=True), FashionMNIST(root, train=False)
         train, test = ((split.data.numpy()[:, None], split.targets.numpy()) for split in splits)
         return self.assemble(train, test, FashionMNIST.classes, rng)

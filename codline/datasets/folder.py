@@ -1,30 +1,40 @@
 """A folder of images, with one subfolder per class or a labels.csv; any format and size, labels may be missing."""
 
+import hashlib
 import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator
 
-from codline.core.errors import DataError
+from codline.core.errors import LISTED_NAMES, DataError, first_names
+from codline.core.files import user_path
 from codline.data.csv_input import read_csv_rows
 from codline.data.decoding import THREADS, Shape, bounded_map, image_suffixes, inspect_image
+from codline.data.draws import draw, draw_key
+from codline.data.identity import DIGEST, Conflicts, DistinctImages, find_distinct_images
 from codline.data.image_store import MAX_RAW_SIDE, PROGRESS_IMAGES
+from codline.data.input_files import list_files, os_reason
 from codline.data.raw_dataset import EncodedImages, RawDataset
 from codline.datasets.base import MIN_SIDE, DatasetSpec, ImageSize, height_and_width
 from codline.runtime import state_directory
 from codline.runtime.progress import progress_bar
 
 DEFAULT_SIDE = 224  # pixels
-LISTED_NAMES = 5  # at most, in one sentence
+# Formats of pictures that Pillow does not read, and what to do about them.
+UNSUPPORTED = {
+    *(".heic", ".heif", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".rw2", ".raf"),
+    *(".svg", ".eps", ".ai", ".xcf"),
+}
+CONVERT = "convert them to JPEG, for example with ImageMagick: mogrify -format jpg *.heic"
 
 
 def validate_test(value: Any) -> Any:
@@ -44,47 +54,70 @@ class ImageEntry:
     split: str | None = None
 
 
+class InspectedFile(NamedTuple):
+    shape: Shape
+    digest: bytes  # SHA-256
+
+
 class Folder(DatasetSpec):
     """Images are cropped to one size: their own if all have the same and it is small, else `size`."""
 
     name: Literal["folder"] = "folder"
     path: str
-    labels: str | None = None  # csv with the columns file, label and optionally split; default: labels.csv in `path`
+    # csv file with the columns file, label and optionally split; default: labels.csv in `path`.
+    labels: str | None = None
     # Share of the labeled images, or name of a folder or split; default: "test" if there is one, else 0.2.
     test: Annotated[float | str, BeforeValidator(validate_test)] | None = None
     size: ImageSize | None = None  # default: 224, or the images' own
     channels: Literal["auto", 1, 3] = "auto"  # auto: 1 if all images are gray, else 3
     unreadable: Literal["refuse", "skip"] = "refuse"
+    conflicts: Conflicts = "refuse"  # identical files with different labels
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        root = Path(self.path)
+        root = user_path(self.path)
         files = list_files(root)
-        csv = Path(self.labels) if self.labels else root / "labels.csv"
+        csv = user_path(self.labels) if self.labels else root / "labels.csv"
         has_csv = self.labels is not None or csv.is_file()
         if has_csv:
             entries = entries_from_csv(root, csv, files)
         else:
             entries = entries_from_folders(root, files, self.test if isinstance(self.test, str) else None)
         del files
-        shapes = self.inspect_files(root, [entry.file for entry in entries])
-        entries = [entry for entry, shape in zip(entries, shapes, strict=True) if shape is not None]
+        inspected = self.inspect_files(root, [entry.file for entry in entries])
+        entries = [entry for entry, found in zip(entries, inspected, strict=True) if found is not None]
+        shapes = {found.shape for found in inspected if found is not None}
+        digests = np.array([found.digest for found in inspected if found is not None], DIGEST)
+        del inspected
         classes = class_names(root, csv if has_csv else None, entries)
-        number_of: dict[str | None, int] = {None: -1} | {name: number for number, name in enumerate(classes)}
-        labels = np.array([number_of[entry.label] for entry in entries], np.int32)
-        is_test = self.test_split(root, entries, labels, rng)
+        distinct = self.distinct_images(root, entries, digests, classes)
+        is_test = self.test_split(root, distinct, entries, draw_key(rng))
         # An Arrow array takes a third of the memory of Python strings.
-        names = pa.array([os.fsencode(entry.file) for entry in entries], pa.binary())
+        names = pa.array([os.fsencode(entries[row].file) for row in distinct.rows], pa.binary())
 
         def path(row: int) -> Path:
             return root / os.fsdecode(names[row].as_py())
 
-        shape = self.common_shape({shape for shape in shapes if shape is not None})
+        shape = self.common_shape(shapes)
         images = EncodedImages(len(names), lambda row: path(row).read_bytes(), shape, lambda row: str(path(row)))
-        return RawDataset(images, labels, is_test, classes)
+        return RawDataset(images, distinct.labels, is_test, classes, content_ids=distinct.ids, files=distinct.files)
 
-    def inspect_files(self, root: Path, files: list[str]) -> list[Shape | None]:
-        """Shapes of all images. Unreadable ones are refused all in one error, or skipped: then their shape is None."""
-        shapes: list[Shape | None] = []
+    def distinct_images(
+        self, root: Path, entries: list[ImageEntry], digests: np.ndarray, classes: tuple[str, ...]
+    ) -> DistinctImages:
+        number_of: dict[str | None, int] = {None: -1} | {name: number for number, name in enumerate(classes)}
+        labels = np.array([number_of[entry.label] for entry in entries], np.int32)
+        split = self.split_name(entries)
+        is_test = np.array([split is not None and entry.split == split for entry in entries])
+        names = [entry.file for entry in entries]
+        return find_distinct_images(str(root), names, digests, labels, is_test, classes.__getitem__, self.conflicts)
+
+    def input_paths(self) -> dict[str, str]:
+        paths = {"images": self.path} | ({"labels": self.labels} if self.labels else {})
+        return {name: str(user_path(path)) for name, path in paths.items()}
+
+    def inspect_files(self, root: Path, files: list[str]) -> list[InspectedFile | None]:
+        """Shapes and digests of all images. Unreadable ones are refused all in one error, or skipped: None."""
+        inspected: list[InspectedFile | None] = []
         unique: dict[Shape, Shape] = {}  # equal shapes share one tuple
         problems: dict[str, str] = {}
         with progress_bar("prepare", "files", len(files)) as advance, ThreadPoolExecutor(THREADS) as threads:
@@ -92,14 +125,16 @@ class Folder(DatasetSpec):
             for file, result in zip(files, results, strict=True):
                 if isinstance(result, str):
                     problems[file] = result
-                shapes.append(None if isinstance(result, str) else unique.setdefault(result, result))
-                if len(shapes) % PROGRESS_IMAGES == 0 or len(shapes) == len(files):
-                    advance(len(shapes))
+                    inspected.append(None)
+                else:
+                    inspected.append(result._replace(shape=unique.setdefault(result.shape, result.shape)))
+                if len(inspected) % PROGRESS_IMAGES == 0 or len(inspected) == len(files):
+                    advance(len(inspected))
         state_directory.delete_note("unreadable", "prepare")
         if problems:
             state_directory.write_note("unreadable", "prepare", problems)
             self.report_problems(root, problems, len(files))
-        return shapes
+        return inspected
 
     def report_problems(self, root: Path, problems: dict[str, str], count: int) -> None:
         listed = first_names([f"{file}: {reason}" for file, reason in problems.items()])
@@ -108,23 +143,26 @@ class Folder(DatasetSpec):
         sentence = f"{root}: {len(problems)} of {count} images cannot be used: {listed}"
         if self.unreadable == "refuse" or len(problems) == count:
             raise DataError(f"{sentence}; remove or repair them, or set prepare.dataset.unreadable=skip")
-        logging.warning("%s; they are skipped", sentence)
+        logging.getLogger("codline").warning("%s; they are skipped", sentence)
 
-    def test_split(
-        self, root: Path, entries: list[ImageEntry], labels: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        splits = sorted({entry.split for entry in entries if entry.split})
-        if isinstance(self.test, float) or (self.test is None and not splits):
-            return draw_test_split(root, labels, self.test or 0.2, rng)
-        name = self.test or "test"
-        is_test = np.array([entry.split == name for entry in entries])
+    def split_name(self, entries: list[ImageEntry]) -> str | None:
+        """The name of the test split; None if the test images are drawn."""
+        if isinstance(self.test, float) or (self.test is None and not any(entry.split for entry in entries)):
+            return None
+        return self.test or "test"
+
+    def test_split(self, root: Path, distinct: DistinctImages, entries: list[ImageEntry], key: int) -> np.ndarray:
+        if (name := self.split_name(entries)) is None:
+            return draw_test_split(root, distinct, self.test if isinstance(self.test, float) else 0.2, key)
+        is_test = distinct.is_test
         if not is_test.any() or is_test.all():
             which = "nothing but" if is_test.any() else "no"
+            splits = sorted({entry.split for entry in entries if entry.split})
             raise DataError(
                 f"{root}: found {which} test images (looked for {name}, found {first_names(splits) or 'no split'}); "
                 "prepare.dataset.test may name another"
             )
-        if (unlabeled := np.flatnonzero(is_test & (labels < 0))).size:
+        if (unlabeled := distinct.rows[is_test & (distinct.labels < 0)]).size:
             raise DataError(
                 f"{root}: {len(unlabeled)} test images have no label, such as {entries[unlabeled[0]].file}; "
                 "expected one for each"
@@ -140,84 +178,53 @@ class Folder(DatasetSpec):
         return channels, *own
 
 
-def draw_test_split(root: Path, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
-    labeled = np.flatnonzero(labels >= 0)
-    count = round(share * len(labeled))
-    if not 0 < count < len(labeled):
+def draw_test_split(root: Path, distinct: DistinctImages, share: float, key: int) -> np.ndarray:
+    labeled = distinct.labels >= 0
+    is_test = np.zeros(len(labeled), bool)
+    is_test[labeled] = draw(share, distinct.ids[labeled], distinct.labels[labeled], key, by_content=True)
+    if is_test.sum() == labeled.sum():
         raise DataError(
-            f"{root}: {share:g} of {len(labeled)} labelled images leaves {count} for testing, "
-            "expected at least one there and one in the pool"
+            f"{root}: {share:g} of {labeled.sum()} labelled images leaves none for training, "
+            "expected at least one there and one for testing"
         )
-    is_test = np.zeros(len(labels), bool)
-    is_test[rng.permutation(labeled)[:count]] = True
     return is_test
 
 
-def inspect_file(path: Path) -> Shape | str:
-    """The shape of an image, or why it cannot be used."""
+def inspect_file(path: Path) -> InspectedFile | str:
+    """The shape and SHA-256 of an image file, or why it cannot be used."""
     try:
-        shape = inspect_image(path.read_bytes())
+        content = path.read_bytes()
+        shape = inspect_image(content)
     except OSError as error:
         return f"cannot be read ({os_reason(error)})"
     except DataError as error:
-        return str(error)
+        return f"{error}; {CONVERT}" if suffix(path.name) in UNSUPPORTED else str(error)
     if min(shape[1:]) < MIN_SIDE:
         return f"{shape[1]}x{shape[2]} pixels, expected at least {MIN_SIDE} a side"
-    return shape
-
-
-def os_reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
-
-
-def first_names(names: list[str]) -> str:
-    """For error sentences: the first names and the number of the others."""
-    others = len(names) - LISTED_NAMES
-    return ", ".join(names[:LISTED_NAMES]) + (f" and {others} more" if others > 0 else "")
-
-
-def list_files(root: Path) -> list[str]:
-    """All files beneath the folder, relative to it, sorted."""
-    if not root.exists():
-        raise DataError(f"{root}: not found; prepare.dataset.path names it, from {Path.cwd()}")
-    if not root.is_dir():
-        raise DataError(
-            f"{root}: a file; expected a folder with images "
-            "(for a Parquet file: prepare.dataset={name: parquet, ...})"
-        )
-    return sorted(walk(root, "", ()))
-
-
-def walk(folder: Path, prefix: str, parents: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """Files beneath a folder. Follows links, but refuses cycles; skips hidden folders."""
-    try:
-        status, names = folder.stat(), os.listdir(folder)  # noqa: PTH208 (Path objects would take 400 bytes each)
-    except OSError as error:
-        raise DataError(f"{folder}: this folder cannot be read ({os_reason(error)})") from error
-    inode = (status.st_dev, status.st_ino)
-    if inode in parents:
-        raise DataError(
-            f"{folder}: a link to a folder that it lies in itself, so there is no end to it; remove the link"
-        )
-    for name in names:
-        if not os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112 (Path.is_dir raises for a link to itself)
-            yield f"{prefix}{name}"
-        elif not name.startswith("."):
-            yield from walk(folder / name, f"{prefix}{name}/", (*parents, inode))
+    return InspectedFile(shape, hashlib.sha256(content).digest())
 
 
 def image_files(root: Path, files: list[str], listed: Collection[str] = (), csv: Path | None = None) -> list[str]:
-    """Files that are listed in the csv or have the suffix of an image. Warns of all others."""
+    """Files that are listed in the csv or have the suffix of an image. Tells of all others, of pictures by name."""
     csv_name = None if csv is None else relative_name(root, str(csv))
     images = [file for file in files if file in listed or is_image(file)]
-    others = (file for file in files if file not in listed and file != csv_name and not is_image(file))
-    ignored = Counter("hidden" if is_hidden(file) else suffix(file) or "without a suffix" for file in others)
+    others = [file for file in files if file not in listed and file != csv_name and not is_image(file)]
+    unsupported = [file for file in others if suffix(file) in UNSUPPORTED and not is_hidden(file)]
+    if unsupported and images:
+        sentence = "%s: pictures that cannot be read are left out (%d): %s; %s"
+        logging.getLogger("codline").warning(sentence, root, len(unsupported), first_names(unsupported), CONVERT)
+    ignored = Counter(
+        "hidden" if is_hidden(file) else suffix(file) or "without a suffix"
+        for file in others
+        if is_hidden(file) or suffix(file) not in UNSUPPORTED
+    )
     if ignored:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(ignored.items()))
-        logging.warning("%s: %d images; ignored: %s", root, len(images), counts)
+        logging.getLogger("codline").warning("%s: %d images; ignored: %s", root, len(images), counts)
     if not images:
-        found = f"{len(files)} files, but no image" if files else "no file"
-        raise DataError(f"{root}: found {found} in it or its folders; expected images, such as .jpg or .png")
+        found = f"found no image in it or its folders (other files: {len(files)})"
+        cure = f"; {CONVERT} ({first_names(unsupported)})" if unsupported else ""
+        raise DataError(f"{root}: {found}; expected images, such as .jpg or .png{cure}")
     return images
 
 

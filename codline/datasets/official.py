@@ -1,4 +1,4 @@
-"""Base class of the public datasets that torchvision reads: downloads their files and draws the validation images."""
+"""Base class of the public datasets that torchvision reads: downloads their files and draws a smaller pool."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 
 from codline.core.errors import DataError, UserError
+from codline.core.files import user_path
 from codline.data import downloads
+from codline.data.draws import draw_count, draw_key
 from codline.data.raw_dataset import RawDataset
 from codline.datasets.base import DatasetSpec
 
@@ -26,31 +28,27 @@ LabeledImages = tuple[np.ndarray, np.ndarray]  # uint8 images (N, channels, heig
 class OfficialDataset(DatasetSpec):
     root: str = "raw"  # directory of the downloaded files; not tracked by DVC
     download: bool = True  # fetch missing files
-    validation: NonNegativeInt = 0  # training images, drawn at random, outside of both the pool and the test set
-    pool: PositiveInt | None = None  # number of the remaining ones, drawn at random; default: all
+    # Number of training images that are used, drawn by class; validation images are taken from them. Default: all.
+    pool: PositiveInt | None = None
 
     def ensure_files(self, is_complete: Callable[[], bool], download: Callable[[], object]) -> None:
         if not is_complete():
-            with downloads.download_lock(Path(self.root)):
+            with downloads.download_lock(user_path(self.root)):
                 if not is_complete():  # another campaign may have downloaded them in the meantime
                     download()
 
     def fetch(self, path: Path, url: str, md5: str) -> Path:
         return downloads.fetch_file(path, url, md5, self.download)
 
-    def draw_pool(self, shuffled_rows: np.ndarray) -> np.ndarray:
-        """Rows of the pool, ascending. Which images are for validation does not depend on the size of the pool."""
-        left = len(shuffled_rows) - self.validation
-        if left < 1:
+    def draw_pool(self, rows: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Some of the training images' rows, ascending, as they are given. `labels` are theirs."""
+        if self.pool is None:
+            return rows
+        if self.pool > len(rows):
             raise UserError(
-                f"params.yaml: prepare.dataset.validation: found {self.validation}, "
-                f"but there are only {len(shuffled_rows)} training images"
+                f"params.yaml: prepare.dataset.pool: found {self.pool}, but there are only {len(rows)} training images"
             )
-        if self.pool is not None and self.pool > left:
-            raise UserError(
-                f"params.yaml: prepare.dataset.pool: found {self.pool}, but only {left} training images are left for it"
-            )
-        return np.sort(shuffled_rows[self.validation :][: self.pool])
+        return np.compress(draw_count(self.pool, rows, labels, draw_key(rng)), rows)
 
     def assemble(
         self,
@@ -61,7 +59,7 @@ class OfficialDataset(DatasetSpec):
         statistics: Statistics = MEASURED,
     ) -> RawDataset:
         """The pool, drawn from the training images, followed by all test images."""
-        rows = self.draw_pool(rng.permutation(len(train[0])))
+        rows = self.draw_pool(np.arange(len(train[0])), train[1], rng)
         images, labels = (np.concatenate([train[i][rows], test[i]]) for i in (0, 1))
         is_test = np.arange(len(images)) >= len(rows)
         return RawDataset(images, labels.astype(np.int32), is_test, tuple(classes), *statistics)
@@ -71,7 +69,8 @@ def load_cifar(spec: OfficialDataset, kind: Any, rng: np.random.Generator, stati
     """`kind` is torchvision's CIFAR10 or CIFAR100. The files are pickles, so their md5 is checked first."""
     from torchvision.datasets.utils import check_integrity
 
-    root, folder = Path(spec.root), Path(spec.root) / kind.base_folder
+    root = user_path(spec.root)
+    folder = root / kind.base_folder
     files = [*kind.train_list, *kind.test_list, (kind.meta["filename"], kind.meta["md5"])]
 
     def download() -> None:
@@ -81,7 +80,7 @@ def load_cifar(spec: OfficialDataset, kind: Any, rng: np.random.Generator, stati
     spec.ensure_files(lambda: all(check_integrity(folder / name, md5) for name, md5 in files), download)
     with translate_torchvision_errors(folder), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*align should be passed")  # pickled with numpy of 2009
-        splits = kind(spec.root, train=True), kind(spec.root, train=False)
+        splits = kind(root, train=True), kind(root, train=False)
     train, test = ((split.data.transpose(0, 3, 1, 2), np.array(split.targets)) for split in splits)
     return spec.assemble(train, test, splits[0].classes, rng, statistics)
 

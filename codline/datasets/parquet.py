@@ -1,49 +1,62 @@
 """Parquet files with a column `image` (encoded files or raw bytes) and a column `label` (class numbers or names)."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field, PositiveInt
 
 from codline.core.errors import DataError
+from codline.core.files import user_path
 from codline.data import tables
+from codline.data.draws import draw_key
+from codline.data.identity import DIGEST, Conflicts, find_distinct_images
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.base import DatasetSpec, ImageSize, height_and_width, open_image
+from codline.datasets.base import DatasetSpec, ImageSize, height_and_width, numbered_paths, open_image
 
 File = tuple[Path, pa.Table]
 
 
 class Parquet(DatasetSpec):
-    """Optional schema metadata: `classes` (JSON list of names), `image_shape` (height, width, channels of raw bytes)"""
+    """Optional schema metadata: `classes` (JSON list of names), `image_shape` (height, width, channels of raw bytes)
+
+    An image's id is the hash of its cell. Its name is in the column `file`, if there is one, else `train.parquet#12`.
+    """
 
     name: Literal["parquet"] = "parquet"
     train: list[str] = Field(min_length=1)  # paths of the files with the pool
     test: list[str] = Field(min_length=1)
-    pool: PositiveInt | None = None  # number of training images, drawn at random; default: all
+    # Number of training images that are used, drawn by class; validation images are taken from them. Default: all.
+    pool: PositiveInt | None = None
     # Encoded images are cropped to this size when they are stored; without it, all must have the same size.
     size: ImageSize | None = None
     channels: Literal[1, 3] = 3  # of cropped images
+    conflicts: Conflicts = "refuse"  # identical images with different labels
 
     def load(self, rng: np.random.Generator) -> RawDataset:
-        train, test = (
-            [(Path(path), tables.read_foreign_table(Path(path), "image", "label")) for path in paths]
-            for paths in (self.train, self.test)
-        )
-        files = train + test
+        files = [(path, read_images(path)) for path in map(user_path, (*self.train, *self.test))]
         classes = class_names(files)
         labels = np.concatenate([class_numbers(file, classes) for file in files])
-        train_count = sum(len(table) for _, table in train)
-        if self.pool is not None and self.pool > train_count:
+        is_test = np.repeat(np.arange(len(files)) >= len(self.train), [len(table) for _, table in files])
+        if (unlabeled := np.flatnonzero(is_test & (labels < 0))).size:
             raise DataError(
-                f"prepare.dataset.pool: found {self.pool}, but the training files hold only {train_count} images"
+                f"{', '.join(self.test)}: {len(unlabeled)} test images have no label, expected one for each"
             )
-        pool = np.sort(rng.choice(train_count, self.pool, replace=False)) if self.pool else np.arange(train_count)
-        rows = np.concatenate([pool, np.arange(train_count, len(labels))])
+        names, digests = image_names(files), np.concatenate([cell_digests(table) for _, table in files])
+        where = " and ".join([self.train[0], self.test[0]])
+        distinct = find_distinct_images(where, names, digests, labels, is_test, classes.__getitem__, self.conflicts)
+        distinct = distinct.with_pool(self.pool, draw_key(rng))
+        rows = distinct.rows
         images = decode_files(files)[rows] if self.size is None else self.encoded_images(files, rows, self.size)
-        return RawDataset(images, labels[rows], np.arange(len(rows)) >= len(pool), classes)
+        ids = {"content_ids": distinct.ids, "files": distinct.files}
+        return RawDataset(images, distinct.labels, distinct.is_test, classes, **ids)
+
+    def input_paths(self) -> dict[str, str]:
+        return numbered_paths("train", self.train) | numbered_paths("test", self.test)
 
     def encoded_images(self, files: list[File], rows: np.ndarray, size: int | list[int]) -> EncodedImages:
         starts = np.cumsum([0, *(len(table) for _, table in files)])
@@ -69,27 +82,60 @@ def metadata_value(table: pa.Table, key: str) -> Any:
     return json.loads(value) if value else None
 
 
+def read_images(path: Path) -> pa.Table:
+    return tables.read_foreign_table(path, "image", "label", optional=("file",))
+
+
+def cell_digests(table: pa.Table) -> np.ndarray:
+    return np.array([hashlib.sha256(cell.as_buffer()).digest() for cell in table["image"]], DIGEST)
+
+
+def image_names(files: list[File]) -> list[str]:
+    """Names by which people know the images, with the whole path where two Parquet files have the same name."""
+    file_names = [path.name for path, _ in files]
+    names: list[str] = []
+    for path, table in files:
+        prefix = path.name if file_names.count(path.name) == 1 else str(path)
+        given = table["file"].to_pylist() if "file" in table.column_names else [None] * len(table)
+        names += [f"{prefix}#{row}" if name is None else str(name) for row, name in enumerate(given)]
+    return names
+
+
 def class_names(files: list[File]) -> tuple[str, ...]:
     """From the metadata of the first file that has them; else the sorted names, or the numbers up to the largest."""
+    numbered = {path: is_numbered(path, table["label"].type) for path, table in files}
+    if len(set(numbered.values())) > 1:
+        kinds = (next(path for path in numbered if numbered[path] == kind) for kind in (True, False))
+        raise DataError("found class numbers as labels in {} and class names in {}, expected one kind".format(*kinds))
     listed = next((names for _, table in files if (names := metadata_value(table, "classes"))), None)
     if listed is not None:
         return tuple(listed)
-    labels = {label for _, table in files for label in table["label"].unique().to_pylist()}
-    if all(isinstance(label, int) for label in labels):
-        return tuple(str(number) for number in range(max(labels) + 1))
-    return tuple(sorted(str(label) for label in labels))
+    labels = {label for _, table in files for label in table["label"].unique().to_pylist()} - {None}
+    if not labels:
+        raise DataError(f"{files[0][0]}: no image has a label")
+    return tuple(str(number) for number in range(max(labels) + 1)) if any(numbered.values()) else tuple(sorted(labels))
+
+
+def is_numbered(path: Path, kind: pa.DataType) -> bool:
+    """Whether labels are class numbers, rather than names."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise DataError(f"{path}: found labels of type {kind}, expected whole numbers or texts")
+    return bool(pa.types.is_integer(kind))
 
 
 def class_numbers(file: File, classes: tuple[str, ...]) -> np.ndarray:
+    """int32 (N,), -1 where there is no label."""
     path, table = file
-    labels = table["label"].to_pylist()
-    number_of = {name: number for number, name in enumerate(classes)}
-    numbers = [label if isinstance(label, int) else number_of.get(str(label), -1) for label in labels]
-    for row, number in enumerate(numbers):
-        if not 0 <= number < len(classes):
-            raise DataError(
-                f"{path}: row {row}: found the label {labels[row]!r}, expected one of {len(classes)} classes"
-            )
+    column = table["label"]
+    if is_numbered(path, column.type):
+        numbers = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
+    else:
+        numbers = pc.fill_null(pc.index_in(column.cast(pa.string()), pa.array(classes)), -1).to_numpy()
+    outside = column.is_valid().to_numpy() & ((numbers < 0) | (numbers >= len(classes)))
+    if (rows := np.flatnonzero(outside)).size:
+        found = f"{path}: row {rows[0]}: found the label {column[int(rows[0])].as_py()!r}"
+        raise DataError(f"{found}, expected one of {len(classes)} classes")
     return np.array(numbers, np.int32)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from codline.data import masks
+from codline.data.draws import draw, draw_key
 from codline.data.raw_dataset import RawDataset
-from codline.datasets.base import DatasetSpec, Task, random_test_split
+from codline.datasets.base import DatasetSpec, Task
 
 CLASSES = ("road", "pavement", "building", "sky", "vegetation", "car", "pole", "person")
 ROAD, PAVEMENT, BUILDING, SKY, VEGETATION, CAR, POLE, PERSON = range(len(CLASSES))
@@ -35,7 +36,9 @@ class Streets(DatasetSpec):
         generators = (np.random.default_rng([self.town, i]) for i in range(self.count))
         scenes = [Scene(generator, self.height, self.width).render() for generator in generators]
         images, labels = np.stack([image for image, _ in scenes]), [masks.encode_mask(mask) for _, mask in scenes]
-        return RawDataset(images, labels, random_test_split(self.count, self.test, rng), CLASSES)
+        ids, strata = np.arange(self.count), np.zeros(self.count, np.int32)
+        is_test = draw(self.test, ids, strata, draw_key(rng), by_content=False)
+        return RawDataset(images, labels, is_test, CLASSES)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,10 @@
-"""SVHN: house numbers of 32x32 pixels; 65,931 in the pool, 7,326 for validation, 26,032 for testing; no extra ones."""
+"""SVHN: house numbers of 32x32 pixels; 73,257 for training, 26,032 for testing; no extra ones."""
 
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import NonNegativeInt
 
+from codline.core.files import user_path
 from codline.data.raw_dataset import RawDataset
 from codline.datasets.official import MEASURED, OfficialDataset, Statistics, translate_torchvision_errors
 
@@ -14,14 +13,13 @@ RELEASED: Statistics = ((0.4310, 0.4302, 0.4463), (0.1965, 0.1984, 0.1992))  # m
 
 class Svhn(OfficialDataset):
     name: Literal["svhn"] = "svhn"
-    validation: NonNegativeInt = 7326  # paper's supplementary; the released code has none, and 73,257 in the pool
     statistics: Literal["own", "released"] = "own"
 
     def load(self, rng: np.random.Generator) -> RawDataset:
         from torchvision.datasets import SVHN  # takes two seconds to import
         from torchvision.datasets.utils import check_integrity
 
-        folder = Path(self.root) / "svhn"  # torchvision would put the files directly into root
+        folder = user_path(self.root) / "svhn"  # torchvision would put the files directly into root
         files = [SVHN.split_list[split] for split in ("train", "test")]
         self.ensure_files(
             lambda: all(check_integrity(folder / name, md5) for _, name, md5 in files),

@@ -54,7 +54,7 @@ def image_statistics(
 def chunk_statistics(
     ids: np.ndarray, labels: np.ndarray, outputs: ArrayStore, previous: ArrayStore, classes: int
 ) -> dict[str, np.ndarray]:
-    logits, targets = outputs.take(ids), decode_subsampled_targets(labels)
+    logits, targets = outputs.take(ids), decode_subsampled_targets(labels, classes)
     probs, has_previous, discrepancies = softmax(logits), previous.contains(ids), np.full(len(ids), np.nan)
     if has_previous.any():
         discrepancies[has_previous] = discrepancy(probs[has_previous], softmax(previous.take(ids[has_previous])))

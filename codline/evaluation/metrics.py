@@ -12,22 +12,44 @@ from torch.nn import functional
 
 from codline.data import output_store
 from codline.data.dense_outputs import IGNORE_INDEX
+from codline.evaluation.intervals import bootstrap_mean_iou, mean_ious, wilson_interval
 from codline.learning.image_losses import image_losses
 
 
 def classification_metrics(
     logits_NC: np.ndarray, labels_N: np.ndarray, classes: list[str], bins: int
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The content of metrics.json, and of details.json. Means over classes are over those that have images."""
     logits, labels = torch.from_numpy(logits_NC), torch.from_numpy(labels_N.astype(np.int64))
-    correct = logits.argmax(dim=1) == labels
-    images, hits = (torch.bincount(part, minlength=len(classes)) for part in (labels, labels[correct]))
-    per_class = hits / images.clamp(min=1)
-    return {
-        "accuracy": float(correct.sum() / len(labels)),
+    predicted = logits.argmax(dim=1)
+    images, guesses, hits = (
+        torch.bincount(part, minlength=len(classes)).numpy()
+        for part in (labels, predicted, labels[predicted == labels])
+    )
+    is_present, correct = images > 0, int(hits.sum())
+    recalls, f1 = hits / np.maximum(images, 1), 2 * hits / np.maximum(images + guesses, 1)
+    low, high = wilson_interval(correct, len(labels))
+    metrics = {
+        "accuracy": correct / len(labels),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "balanced_accuracy": float(recalls[is_present].mean()),
+        "macro_f1": float(f1[is_present].mean()),
         "loss": float(functional.cross_entropy(logits.double(), labels)),
         "calibration_error": calibration_error(logits.softmax(1), labels, bins),
-        "per_class_accuracy": dict(zip(classes, per_class.tolist(), strict=True)),
     }
+    details = {
+        "per_class_images": dict(zip(classes, images.tolist(), strict=True)),
+        "per_class_accuracy": by_class(classes, recalls, is_present),
+        "per_class_f1": by_class(classes, f1, is_present),
+    }
+    return metrics, details
+
+
+def by_class(classes: list[str], values_C: np.ndarray, is_present_C: np.ndarray) -> dict[str, float | None]:
+    """{class: value}, None for a class that the split lacks."""
+    rows = zip(classes, values_C.tolist(), is_present_C.tolist(), strict=True)
+    return {name: value if is_present else None for name, value, is_present in rows}
 
 
 def calibration_error(probs_NC: Tensor, labels_N: Tensor, bins: int) -> float:
@@ -47,13 +69,14 @@ def calibration_error(probs_NC: Tensor, labels_N: Tensor, bins: int) -> float:
 
 
 class SegmentationMetrics:
-    """Metrics over all labeled pixels at full resolution, accumulated image by image in constant memory."""
+    """Metrics over all labeled pixels at full resolution. Keeps three numbers per image and class."""
 
     def __init__(self, classes: list[str], bins: int) -> None:
         self.classes, self.bins = classes, bins
         self.confusion_CC = np.zeros((len(classes), len(classes)), np.int64)  # rows: true class, columns: predicted
         self.calibration_3B = np.zeros((3, bins))  # per bin: pixels, sum of confidences, correct pixels
         self.losses: list[float] = []
+        self.pixels_3C: list[np.ndarray] = []  # per image and class: correct, true and predicted pixels
 
     def add(self, logits_nCHW: np.ndarray, masks_nHW: np.ndarray) -> list[dict[str, float]]:
         """Accumulate a batch and return the metrics of each of its images."""
@@ -66,6 +89,7 @@ class SegmentationMetrics:
         cells = truth.astype(np.int64) * len(self.classes) + predicted
         confusion_CC = np.bincount(cells, minlength=self.confusion_CC.size).reshape(self.confusion_CC.shape)
         self.confusion_CC += confusion_CC
+        self.pixels_3C.append(class_pixels(confusion_CC))
         bins = np.minimum((confidence * self.bins).astype(np.int64), self.bins - 1)
         for row, weights in zip(self.calibration_3B, (None, confidence, predicted == truth), strict=True):
             row += np.bincount(bins, weights, self.bins)
@@ -76,38 +100,44 @@ class SegmentationMetrics:
             "loss": self.losses[-1],
         }
 
-    def summary(self) -> dict[str, Any]:
-        """Metrics over all pixels; the loss is the mean over images of the mean over each image's pixels."""
+    def mean_iou(self) -> float:
+        return mean_iou(self.confusion_CC)
+
+    def metrics(self) -> dict[str, Any]:
+        """The content of metrics.json; the loss is the mean over images of the mean over each image's pixels."""
         pixels, confidence, correct = self.calibration_3B
-        pixels_per_class = self.confusion_CC.sum(axis=1)
-        recalls = np.diag(self.confusion_CC) / np.maximum(pixels_per_class, 1)
-        shares = pixels_per_class / max(self.confusion_CC.sum(), 1)
-        per_class = zip(self.classes, ious(self.confusion_CC), strict=True)
+        low, high = bootstrap_mean_iou(*np.stack(self.pixels_3C, axis=1))
         return {
+            "mean_iou": self.mean_iou(),
+            "mean_iou_low": low,
+            "mean_iou_high": high,
             "accuracy": pixel_accuracy(self.confusion_CC),
-            "mean_iou": mean_iou(self.confusion_CC),
             "loss": float(np.mean(self.losses)),
             "calibration_error": float(np.abs(confidence - correct).sum() / max(pixels.sum(), 1)),
-            "per_class_accuracy": dict(zip(self.classes, recalls.tolist(), strict=True)),
-            "per_class_iou": {name: None if np.isnan(value) else float(value) for name, value in per_class},
-            "pixel_share": dict(zip(self.classes, shares.tolist(), strict=True)),
+        }
+
+    def details(self) -> dict[str, Any]:
+        """The content of details.json."""
+        correct, true, predicted = class_pixels(self.confusion_CC)
+        images = np.count_nonzero([each[1] for each in self.pixels_3C], axis=0)
+        recalls, ious = correct / np.maximum(true, 1), correct / np.maximum(true + predicted - correct, 1)
+        return {
+            "per_class_images": dict(zip(self.classes, images.tolist(), strict=True)),
+            "per_class_accuracy": by_class(self.classes, recalls, true > 0),
+            "per_class_iou": by_class(self.classes, ious, true > 0),
+            "pixel_share": dict(zip(self.classes, (true / max(true.sum(), 1)).tolist(), strict=True)),
             "confusion": self.confusion_CC.tolist(),
         }
 
 
-def ious(confusion_CC: np.ndarray) -> np.ndarray:
-    """Intersection over union of each class; nan for a class that is neither present nor predicted."""
-    intersection = np.diag(confusion_CC)
-    union = confusion_CC.sum(axis=0) + confusion_CC.sum(axis=1) - intersection
-    with np.errstate(invalid="ignore"):
-        values: np.ndarray = intersection / union
-    return values
+def class_pixels(confusion_CC: np.ndarray) -> np.ndarray:
+    """(3, C): correctly classified pixels of each class, pixels of the class, pixels predicted as it."""
+    return np.stack([np.diag(confusion_CC), confusion_CC.sum(axis=1), confusion_CC.sum(axis=0)])
 
 
 def mean_iou(confusion_CC: np.ndarray) -> float:
-    """Mean over the classes that are present or predicted; 0 if there is none."""
-    values = ious(confusion_CC)
-    return float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
+    """Mean over the classes that have pixels; 0 if there is none."""
+    return float(mean_ious(*class_pixels(confusion_CC)[:, None])[0])
 
 
 def pixel_accuracy(confusion_CC: np.ndarray) -> float:

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import numpy as np
 from scipy import stats
 
-from codline.core.primary_metric import primary_metric
+from codline.core.primary_metric import NAMES, primary_key
 
 CONFIDENCE_LEVEL = 0.95
 
@@ -50,7 +50,7 @@ def area_under_curve(curve: Curve) -> float:
 
 def curves_by_seed(points: list[PointResult], arm: str) -> dict[int, Curve]:
     return {
-        point["seed"]: {row["labels"]: primary_metric(row)[1] for row in point["curve"]}
+        point["seed"]: {row["labels"]: row[primary_key(row)] for row in point["curve"]}
         for point in points
         if point["arm"] == arm
     }
@@ -58,7 +58,7 @@ def curves_by_seed(points: list[PointResult], arm: str) -> dict[int, Curve]:
 
 def metric_name(points: list[PointResult]) -> str:
     """Name of the study's primary metric."""
-    return primary_metric(points[0]["curve"][0])[0] if points and points[0]["curve"] else "accuracy"
+    return NAMES[primary_key(points[0]["curve"][0])] if points and points[0]["curve"] else "accuracy"
 
 
 def estimates_by_labels(curves: dict[int, Curve]) -> list[dict[str, Any]]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from codline.core.errors import UserError
+from codline.learning.auxiliary_requirements import require_auxiliary_network, require_loss_predictor
 from codline.learning.model_file import read_tensors, tensors_under, write_tensors
-from codline.models.base import LossPredictor, Network, predictor_from_tensors
+from codline.models.networks.loss_predictor import LossPredictor, predictor_from_tensors
+from codline.models.networks.network import Network
 
 # Prefixes of tensor names, in this file and in a training's state: of the objective's auxiliary module, of snapshots.
 OBJECTIVE, SNAPSHOT = "companion", "snapshot"
@@ -41,32 +42,9 @@ def load_loss_predictor(auxiliary: dict[str, Tensor]) -> LossPredictor:
     return predictor_from_tensors(weights)
 
 
-def require_loss_predictor(is_trained: bool) -> None:
-    if not is_trained:
-        raise UserError(
-            "params.yaml: score.strategy: it needs predicted losses; "
-            "expected train.objective {name: ll4al, ...}, which learns to predict them"
-        )
-
-
 def load_auxiliary_network(network: Network, name: str | int, auxiliary: dict[str, Tensor]) -> Network:
     """Load the weights of the moving average ("average"), or of the snapshot `name` steps before the end."""
     weights = tensors_under(f"{OBJECTIVE}.average.module" if name == "average" else f"{SNAPSHOT}.{name}", auxiliary)
     require_auxiliary_network(name, bool(weights), snapshot_steps(auxiliary))
     network.load_state_dict(weights)
     return network
-
-
-def require_auxiliary_network(name: str | int, has_average: bool, snapshots: list[int]) -> None:
-    """Refuse a network that training does not keep."""
-    if name == "average" and not has_average:
-        raise UserError(
-            "params.yaml: score.strategy: emaod compares with a moving average; "
-            "expected train.objective {name: ema, ...}, which keeps one"
-        )
-    if isinstance(name, int) and name not in snapshots:
-        available = ", ".join(map(str, snapshots)) or "none"
-        raise UserError(
-            f"params.yaml: score.strategy: found {name} steps before the end, "
-            f"but train.snapshots keeps {available}; expected one of them"
-        )

@@ -3,55 +3,24 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from codline.core.errors import TrainingError, UserError
-from codline.core.params import Section
+from codline.data.dense_outputs import IGNORE_INDEX
 from codline.data.masks import CachedTargets
 from codline.learning import task_loss
-from codline.learning.augmentation import Augmentation
 from codline.learning.auxiliary_networks import OBJECTIVE, SNAPSHOT
 from codline.learning.compute import autocast
 from codline.learning.inference import Normalize, TakeImages, batch_slices
 from codline.learning.model_file import tensors_under
-from codline.models.base import Network
-from codline.objectives import AnyObjective
+from codline.learning.recipe import Recipe
+from codline.models.networks.network import Network
 from codline.objectives.base import TrainingBatch, TrainingContext
-
-
-class Recipe(Section):
-    """Hyperparameters of training. The learning rate decays once, as in the paper; Adam uses the betas (0.9, 0.999)."""
-
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    epochs: PositiveInt
-    batch_size: int = Field(ge=2)
-    learning_rate: PositiveFloat
-    momentum: float = Field(ge=0, lt=1)
-    weight_decay: NonNegativeFloat
-    decay_at: float = Field(gt=0, le=1)  # fraction of the epochs after which the learning rate decays
-    decay_by: float = Field(gt=0, le=1)
-    start_from: Literal["previous", "fresh"]  # the previous cycle's weights, or the initial ones
-    augment: Augmentation
-    objective: AnyObjective
-    snapshots: list[PositiveInt] = Field(default=[], max_length=8)  # steps before the end at which weights are kept
-
-    @field_validator("momentum")
-    @classmethod
-    def check_momentum(cls, momentum: float, info: ValidationInfo) -> float:
-        if momentum and info.data.get("optimizer") == "adam":
-            raise ValueError("0 with optimizer: adam, which has its own")
-        return momentum
-
-    def make_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-        if self.optimizer == "adam":
-            return torch.optim.Adam(parameters, self.learning_rate, weight_decay=self.weight_decay)
-        return torch.optim.SGD(parameters, self.learning_rate, self.momentum, weight_decay=self.weight_decay)
 
 
 @dataclass(frozen=True)
@@ -61,6 +30,7 @@ class TrainingData:
     labels: np.ndarray  # class numbers, or encoded masks
     unlabeled_ids: np.ndarray
     normalize: Normalize
+    classes: int = IGNORE_INDEX  # masks with a class number that is not below it are refused
 
 
 @dataclass
@@ -105,7 +75,7 @@ class TrainingRun:
         self, network: Network, data: TrainingData, recipe: Recipe, context: TrainingContext, seed: int
     ) -> None:
         self.network, self.data, self.recipe = network, data, recipe
-        self.device, self.targets = data.normalize.device, CachedTargets(data.labels)
+        self.device, self.targets = data.normalize.device, CachedTargets(data.labels, data.classes)
         torch.manual_seed(seed)  # for random layers such as dropout
         self.generator = torch.Generator().manual_seed(seed)  # for shuffling and augmentation
         network.to(self.device).train()
@@ -116,7 +86,7 @@ class TrainingRun:
         # Batch norm computes statistics over all images of a pass; labeled and unlabeled images must not share them.
         self.separate_passes = any(isinstance(module, _BatchNorm) for module in network.modules())
         additional = self.auxiliary.trainable_parameters() if self.auxiliary else ()
-        self.optimizer = recipe.make_optimizer([*network.parameters(), *additional])
+        self.optimizer = make_optimizer(recipe, [*network.parameters(), *additional])
         self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
         self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
         self.steps_per_epoch = len(list(batch_slices(len(data.labeled_ids), recipe.batch_size)))
@@ -284,3 +254,9 @@ class TrainingRun:
             moment = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
             optimizer_state["state"].setdefault(int(index), {})[key] = moment
         self.optimizer.load_state_dict(optimizer_state)
+
+
+def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    if recipe.optimizer == "adam":
+        return torch.optim.Adam(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay)
+    return torch.optim.SGD(parameters, recipe.learning_rate, recipe.momentum, weight_decay=recipe.weight_decay)

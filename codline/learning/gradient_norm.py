@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from codline.learning.inference import Normalize, TakeImages
-from codline.models.base import Network
+from codline.models.networks.network import Network
 
 DIGITS = 6  # significant digits that are stored: the last ones of a float32 differ between CPUs
 

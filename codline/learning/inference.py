@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from codline.data.dense_outputs import subsample_pixels
+from codline.data.output_store import refuse_infinite
 from codline.learning.compute import autocast
-from codline.models.base import Network
+from codline.models.networks.network import Network
 
 TakeImages = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
 Transform = Callable[[Tensor], Tensor]
@@ -125,6 +126,7 @@ def to_array(logits: Tensor, requested: RequestedOutputs, count: int) -> np.ndar
     logits = logits.float()
     subsampled = subsample_pixels(logits) if requested.subsample and logits.ndim > 2 else logits
     array: np.ndarray = subsampled.cpu().numpy()[:count]
+    refuse_infinite(array, "the model's outputs are not finite numbers; expected weights for which they are")
     return array
 
 

@@ -2,16 +2,18 @@
 
 from collections import OrderedDict
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor, nn
-from torch.nn import functional
 
 from codline.core.errors import DataError
-from codline.models.base import ModelSpec, Network, conv_bn_relu, projection_shortcut
+from codline.core.files import user_path
+from codline.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from codline.models.networks.network import Network
 
 STRIDE = 8
 # Channels, stride and dilation of layers 3 to 6, which have two blocks each.
@@ -26,7 +28,12 @@ class DrnD22(ModelSpec):
     task: ClassVar[Literal["classification", "segmentation"]] = "segmentation"
     stride: ClassVar[int] = STRIDE
 
-    def build(self, classes: int, shape: tuple[int, ...]) -> Network:
+    def build(self, classes: int, shape: tuple[int, ...]) -> "Network":
+        from torch import nn
+
+        from codline.models.networks.layers import BilinearUpsample, DilatedBlock, conv_bn_relu
+        from codline.models.networks.network import Network
+
         layers = [
             nn.Sequential(*conv_bn_relu(shape[0], 16, kernel=7)),
             nn.Sequential(*conv_bn_relu(16, 16)),
@@ -39,7 +46,7 @@ class DrnD22(ModelSpec):
             inputs = outputs
         layers += [nn.Sequential(*conv_bn_relu(inputs, inputs, dilation=dilation)) for dilation in (2, 1)]
         body = nn.Sequential(OrderedDict((f"layer{i}", layer) for i, layer in enumerate(layers)))
-        head = nn.Sequential(nn.Conv2d(inputs, classes, 1), BilinearUpsample(classes, shape[1:]))
+        head = nn.Sequential(nn.Conv2d(inputs, classes, 1), BilinearUpsample(classes, shape[1:], STRIDE))
         for module in (*body.modules(), *head.modules()):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -47,57 +54,15 @@ class DrnD22(ModelSpec):
                     nn.init.zeros_(module.bias)
         return Network(body, head, stages=tuple(f"layer{i}" for i in range(1, len(layers))))
 
-    def load_pretrained(self, network: Network) -> None:
+    def load_pretrained(self, network: "Network") -> None:
         if self.weights is not None:
-            load_body(network.body, Path(self.weights))
+            load_body(network.body, user_path(self.weights))
 
 
-class DilatedBlock(nn.Module):
-    """torchvision's BasicBlock with dilation, which the original does not support."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int, dilation: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=dilation, dilation=dilation, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=dilation, dilation=dilation, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = projection_shortcut(inputs, outputs, stride)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        residual: Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(inputs)))))
-        outputs: Tensor = self.relu(residual + (inputs if self.downsample is None else self.downsample(inputs)))
-        return outputs
-
-
-class BilinearUpsample(nn.Module):
-    """Bilinear upsampling as a transposed convolution: its gradient is deterministic on CUDA, unlike `interpolate`'s.
-
-    The weights are a non-persistent buffer: not trained, not decayed, not saved.
-    """
-
-    weight: Tensor
-
-    def __init__(self, channels: int, size: tuple[int, ...]) -> None:
-        super().__init__()
-        self.channels, self.size = channels, size
-        ramp = 1 - (torch.arange(2 * STRIDE) + 0.5 - STRIDE).abs() / STRIDE
-        self.register_buffer("weight", (ramp[:, None] * ramp).expand(channels, 1, -1, -1).clone(), persistent=False)
-
-    def forward(self, logits: Tensor) -> Tensor:
-        upsampled = functional.conv_transpose2d(
-            logits, self.weight, stride=STRIDE, padding=STRIDE // 2, groups=self.channels
-        )
-        # Images of the dataset's own size need not be multiples of the stride: cut off what exceeds them.
-        height, width = (
-            own if side == -(-own // STRIDE) else STRIDE * side
-            for own, side in zip(self.size, logits.shape[2:], strict=True)
-        )
-        return upsampled[..., :height, :width]
-
-
-def load_body(body: nn.Module, path: Path) -> None:
+def load_body(body: "nn.Module", path: Path) -> None:
     """Loads weights by name. A classifier in the file is ignored; batch counters may be missing, as in old files."""
+    from safetensors.torch import load_file
+
     try:
         weights = {key.removeprefix("body."): value for key, value in load_file(path).items()}
     except FileNotFoundError as error:

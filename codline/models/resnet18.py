@@ -2,19 +2,26 @@
 
 from collections import OrderedDict
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import PositiveInt
-from torch import nn
 
-from codline.models.base import ModelSpec, Network, conv_bn_relu, projection_shortcut
+from codline.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from codline.models.networks.network import Network
 
 
 class ResNet18(ModelSpec):
     name: Literal["resnet18"] = "resnet18"
     width: PositiveInt = 64  # channels of the first layer, doubled in each of the next three; fewer are faster on a CPU
 
-    def build(self, classes: int, shape: tuple[int, ...]) -> Network:
+    def build(self, classes: int, shape: tuple[int, ...]) -> "Network":
+        from torch import nn
+
+        from codline.models.networks.layers import conv_bn_relu, residual_layer
+        from codline.models.networks.network import Network
+
         widths = [self.width << i for i in (0, 0, 1, 2, 3)]
         layers = {
             f"layer{i}": residual_layer(inputs, outputs, stride=2 if i > 1 else 1)
@@ -26,10 +33,3 @@ class ResNet18(ModelSpec):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         return Network(body, nn.Linear(widths[-1], classes), stages=tuple(layers))
-
-
-def residual_layer(inputs: int, outputs: int, stride: int) -> nn.Module:
-    from torchvision.models.resnet import BasicBlock  # takes two seconds to import
-
-    shortcut = projection_shortcut(inputs, outputs, stride)
-    return nn.Sequential(BasicBlock(inputs, outputs, stride, shortcut), BasicBlock(outputs, outputs))

@@ -2,14 +2,17 @@
 
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor, nn
 
 from codline.core.errors import DataError
-from codline.models.base import ModelSpec, Network
+from codline.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from codline.models.networks.network import Network
 
 
 class ResNet18At224(ModelSpec):
@@ -17,8 +20,11 @@ class ResNet18At224(ModelSpec):
     weights: Literal["none", "imagenet"] = "none"  # pretrained weights of the body; the head is always random
     layers: int = Field(default=4, ge=0, le=4)  # how many of the four layers get them, besides the stem
 
-    def build(self, classes: int, shape: tuple[int, ...]) -> Network:
-        from torchvision.models import resnet18  # takes two seconds to import
+    def build(self, classes: int, shape: tuple[int, ...]) -> "Network":
+        from torch import nn
+        from torchvision.models import resnet18
+
+        from codline.models.networks.network import Network
 
         body = resnet18(num_classes=classes)
         if shape[0] != 3:
@@ -27,7 +33,7 @@ class ResNet18At224(ModelSpec):
         head, body.fc = body.fc, nn.Identity()
         return Network(body, head, stages=("layer1", "layer2", "layer3", "layer4"))
 
-    def load_pretrained(self, network: Network) -> None:
+    def load_pretrained(self, network: "Network") -> None:
         if self.weights == "none":
             return
         left_out = ("fc.", *(f"layer{i}." for i in range(self.layers + 1, 5)))
@@ -37,7 +43,8 @@ class ResNet18At224(ModelSpec):
         network.body.load_state_dict(network.body.state_dict() | weights)
 
 
-def imagenet_weights() -> dict[str, Tensor]:
+def imagenet_weights() -> "dict[str, Tensor]":
+    import torch
     from torchvision.models import ResNet18_Weights
 
     published = ResNet18_Weights.IMAGENET1K_V1
@@ -50,6 +57,6 @@ def imagenet_weights() -> dict[str, Tensor]:
     return weights
 
 
-def adapt_stem(weight: Tensor, channels: int) -> Tensor:
+def adapt_stem(weight: "Tensor", channels: int) -> "Tensor":
     """Converts an RGB stem to another number of channels, with the same output for gray images."""
     return weight if channels == 3 else weight.sum(1, keepdim=True).repeat(1, channels, 1, 1) / channels

@@ -1,19 +1,25 @@
 """Four convolutional layers for images of 8 to 32 pixels: trains in seconds on one core."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import PositiveInt
-from torch import Tensor, nn
-from torch.nn import functional
 
-from codline.models.base import ModelSpec, Network, conv_bn_relu
+from codline.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from codline.models.networks.network import Network
 
 
 class SmallCnn(ModelSpec):
     name: Literal["small_cnn"] = "small_cnn"
     width: PositiveInt = 16  # channels of the first layer
 
-    def build(self, classes: int, shape: tuple[int, ...]) -> Network:
+    def build(self, classes: int, shape: tuple[int, ...]) -> "Network":
+        from torch import nn
+
+        from codline.models.networks.layers import QuadrantAveragePool, conv_bn_relu
+        from codline.models.networks.network import Network
+
         w = self.width
         body = nn.Sequential(
             *conv_bn_relu(shape[0], w),
@@ -25,11 +31,3 @@ class SmallCnn(ModelSpec):
             nn.Flatten(),
         )
         return Network(body, nn.Linear(16 * w, classes), stages=("2", "5", "9", "12"))
-
-
-class QuadrantAveragePool(nn.Module):
-    """Bitwise equal to nn.AdaptiveAvgPool2d(2), whose gradient has no deterministic CUDA kernel."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        height, width = images.shape[2:]
-        return functional.avg_pool2d(images, (-(-height // 2), -(-width // 2)), (height // 2, width // 2))

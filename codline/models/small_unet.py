@@ -1,12 +1,13 @@
 """U-Net (Ronneberger et al., 2015) with three levels, for segmentation on a CPU. Images may have any size."""
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
 from pydantic import PositiveInt
-from torch import Tensor, nn
 
-from codline.models.base import ModelSpec, Network, conv_bn_relu
+from codline.models.base import ModelSpec
+
+if TYPE_CHECKING:
+    from codline.models.networks.network import Network
 
 
 class SmallUnet(ModelSpec):
@@ -14,32 +15,11 @@ class SmallUnet(ModelSpec):
     width: PositiveInt = 16  # channels of the first level, doubled at each of the next two
     task: ClassVar[Literal["classification", "segmentation"]] = "segmentation"
 
-    def build(self, classes: int, shape: tuple[int, ...]) -> Network:
+    def build(self, classes: int, shape: tuple[int, ...]) -> "Network":
+        from torch import nn
+
+        from codline.models.networks.network import Network
+        from codline.models.networks.unet import UnetBody
+
         body, head = UnetBody(shape[0], self.width), nn.Conv2d(self.width, classes, 1)
         return Network(body, head, stages=("down1", "down2", "down3", "up2", "up1"))
-
-
-class UnetBody(nn.Module):
-    def __init__(self, inputs: int, w: int) -> None:
-        super().__init__()
-        self.down1, self.down2, self.down3 = level(inputs, w), level(w, 2 * w), level(2 * w, 4 * w)
-        self.shrink = nn.MaxPool2d(2, ceil_mode=True)
-        self.grow2, self.up2 = nn.ConvTranspose2d(4 * w, 2 * w, 2, stride=2), level(4 * w, 2 * w)
-        self.grow1, self.up1 = nn.ConvTranspose2d(2 * w, w, 2, stride=2), level(2 * w, w)
-
-    def forward(self, images: Tensor) -> Tensor:
-        fine = self.down1(images)
-        middle = self.down2(self.shrink(fine))
-        coarse = self.down3(self.shrink(middle))
-        middle = self.up2(concatenate_skip(middle, self.grow2(coarse)))
-        features: Tensor = self.up1(concatenate_skip(fine, self.grow1(middle)))
-        return features
-
-
-def level(inputs: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(*conv_bn_relu(inputs, outputs), *conv_bn_relu(outputs, outputs))
-
-
-def concatenate_skip(skip: Tensor, upsampled: Tensor) -> Tensor:
-    """Along the channels. Pooling rounds odd sizes up, so `upsampled` may be one pixel too large."""
-    return torch.cat([skip, upsampled[..., : skip.shape[2], : skip.shape[3]]], 1)

@@ -13,19 +13,29 @@ from prefect.artifacts import create_image_artifact, create_link_artifact, creat
 from codline.core.primary_metric import primary_metric
 from codline.orchestration.learning_curve import evaluated_metrics
 from codline.runtime import state_directory
+from codline.runtime.campaign_identity import current_campaign
 from codline.runtime.pipeline import Pipeline
 
 MLFLOW = "http://127.0.0.1:5017"  # the address at which `codline ui` serves MLflow
 
 
-def publish_learning_curve() -> None:
+def artifact_key(name: str) -> str:
+    """A key of this campaign alone: under the same key Prefect shows artifacts as one history."""
+    return f"{current_campaign().slug}-{name.replace('@', '-')}"
+
+
+def publish_learning_curve(last: str) -> None:
+    """Publish the cycles up to this one: later ones may have files of other parameters."""
     with warn_on_error():
+        pipeline = Pipeline()
+        cycles = pipeline.cycles[: pipeline.cycles.index(last) + 1]
         rows, name = [], "accuracy"
-        for cycle, metrics in evaluated_metrics(Pipeline()).items():
-            name, value = primary_metric(metrics)
-            row = {"cycle": cycle, "labels": metrics["labels"], name: f"{value:.2%}", "loss": f"{metrics['loss']:.4f}"}
-            rows.append(row)
-        create_table_artifact(rows, key="learning-curve", description=f"Test {name} against labels")
+        for cycle, metrics in evaluated_metrics(pipeline, cycles).items():
+            metric, loss = primary_metric(metrics), f"{metrics['loss']:.4f}"
+            name = metric.name
+            rows.append({"cycle": cycle, "labels": metrics["labels"], name: str(metric), "loss": loss})
+        description = f"{current_campaign().flow_title}: test {name} with its 95% interval, against labels"
+        create_table_artifact(rows, key=artifact_key("learning-curve"), description=description)
 
 
 def publish_query_images(cycle: str) -> None:
@@ -34,21 +44,23 @@ def publish_query_images(cycle: str) -> None:
         command = [sys.executable, "-m", "codline.report.contact_sheet", cycle, str(picture)]
         subprocess.run(command, check=True, capture_output=True)
         data = base64.b64encode(picture.read_bytes()).decode()
-        description = f"The query of {cycle}, highest score first"
-        create_image_artifact(f"data:image/png;base64,{data}", key=f"query-{cycle}", description=description)
+        description = f"{current_campaign().flow_title}: the query of {cycle}, highest score first"
+        create_image_artifact(
+            f"data:image/png;base64,{data}", key=artifact_key(f"query-{cycle}"), description=description
+        )
 
 
 def publish_mlflow_link(cycle: str) -> None:
     """Link to the cycle's run in MLflow, if it has one."""
-    note = state_directory.read_note("runs", cycle)
-    if note is None:
-        return
-    store = os.environ.get("MLFLOW_TRACKING_URI", "")
-    base = store if store.startswith("http") else MLFLOW
-    address = f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}"
     with warn_on_error():
-        description = f"{cycle} in MLflow (codline ui)"
-        create_link_artifact(address, "MLflow run", key=f"mlflow-{cycle}", description=description)
+        campaign, note = current_campaign(), state_directory.read_note("runs", cycle)
+        if note is None or note.get("campaign") != campaign.key:
+            return
+        store = os.environ.get("MLFLOW_TRACKING_URI", "")
+        base = store if store.startswith("http") else MLFLOW
+        address = f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}"
+        description = f"{campaign.flow_title}: {cycle} in MLflow (codline ui)"
+        create_link_artifact(address, "MLflow run", key=artifact_key(f"mlflow-{cycle}"), description=description)
 
 
 @contextlib.contextmanager

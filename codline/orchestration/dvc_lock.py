@@ -15,7 +15,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 from voluptuous import Invalid
 
-from codline.core.files import atomic_write
+from codline.core.files import write_text
+from codline.orchestration.object_store import ObjectStore
 from codline.runtime import state_directory
 from codline.runtime.pipeline import Pipeline
 
@@ -23,14 +24,16 @@ LOCK = Path("dvc.lock")
 HEAD = "schema: '2.0'\nstages:\n"
 
 
-def reproduce_and_record(stage: PipelineStage) -> bool:
+def reproduce_and_record(stage: PipelineStage, objects: ObjectStore) -> bool:
     """Let DVC run the stage if it must, and record the result; the caller holds DVC's repository lock.
 
-    DVC itself would parse and rewrite all of dvc.lock for each stage, which takes ten times as long as replacing one
-    entry, and would do so in place, so that a kill leaves a truncated file.
+    Outputs in DVC's cache are durable before dvc.lock names them. DVC itself would parse and rewrite all of dvc.lock
+    for each stage, which takes ten times as long as replacing one entry, and would do so in place, so that a kill
+    leaves a truncated file.
     """
     if stage.reproduce() is None:
         return False
+    objects.sync([out.hash_info.value for out in stage.outs if out.use_cache])
     text = LOCK.read_text(encoding="utf-8") if LOCK.exists() else HEAD
     write_lock(replace_entry(text, to_lockfile(stage)))
     return True
@@ -46,9 +49,17 @@ def replace_entry(text: str, entry: dict[str, Any]) -> str:
 
 
 def write_lock(text: str) -> None:
-    for path in (LOCK, backup_path()):
-        with atomic_write(path) as part:
-            part.write_text(text, encoding="utf-8")
+    write_text(LOCK, text)
+    write_text(backup_path(), text, durable=False)  # for kills, which lose no data
+
+
+def restore(content: bytes) -> None:
+    """Put back an earlier dvc.lock; empty: there was none."""
+    if content:
+        write_lock(content.decode())
+    else:
+        LOCK.unlink(missing_ok=True)
+        backup_path().unlink(missing_ok=True)
 
 
 def backup_path() -> Path:
@@ -57,9 +68,11 @@ def backup_path() -> Path:
 
 def repair() -> None:
     """Undo what a kill during DVC's own writing leaves behind: a truncated dvc.lock or list of running commands."""
-    if LOCK.exists() and backup_path().exists() and not is_valid(LOCK):
+    backup = backup_path()
+    has_both = LOCK.exists() and backup.exists()
+    if has_both and LOCK.read_bytes() != backup.read_bytes() and not is_valid(LOCK):  # equal mostly, and compared fast
         logging.getLogger("codline").warning("dvc.lock was truncated by a kill; restoring the last complete one")
-        shutil.copyfile(backup_path(), LOCK)
+        shutil.copyfile(backup, LOCK)
     running = Path(".dvc/tmp/rwlock")
     with contextlib.suppress(FileNotFoundError):
         try:
@@ -77,13 +90,20 @@ def is_valid(path: Path) -> bool:
 
 
 def tidy() -> None:
-    """Keep only the campaign's stages, in its order, so that equal results give equal bytes.
+    """Keep only the campaign's stages, in its order, so that equal results give equal bytes."""
+    keep_stages(Pipeline().stage_names())
 
-    Outputs of a longer campaign are removed, or report would show them; DVC's cache still has them, so that lengthening
-    the campaign again restores them without training.
+
+def keep_stages(names: list[str]) -> None:
+    """Keep the entries of these stages, in this order, and remove the outputs of all others.
+
+    Otherwise report would show them, and DVC their metrics. DVC's cache still has them, so that going back to the
+    parameters that they were made with restores them without training.
     """
+    if not LOCK.exists():
+        return
     lock = YAML(typ="safe").load(LOCK.read_text(encoding="utf-8"))
-    stages = {name: lock["stages"][name] for name in Pipeline().stage_names() if name in lock["stages"]}
+    stages = {name: lock["stages"][name] for name in names if name in lock["stages"]}
     if list(stages) == list(lock["stages"]):
         return
     for path in output_paths(lock["stages"]) - output_paths(stages):

@@ -1,9 +1,11 @@
 """Runs stages through DVC, with one open repository per thread for the whole campaign."""
 
+import contextlib
 import logging
 import re
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from dvc.exceptions import DvcException
@@ -13,10 +15,11 @@ from dvc.stage import PipelineStage
 from dvc.stage.exceptions import StageCmdFailedError
 
 from codline.core.errors import BY_EXIT_CODE, CodlineError, DataError, InfrastructureError, Stopped
+from codline.core.files import file_version
 from codline.core.locks import file_lock
 from codline.orchestration import dvc_lock
 from codline.orchestration.run_cache import RunCache
-from codline.runtime import state_directory
+from codline.runtime import stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
 
 logging.getLogger("dvc").setLevel(logging.WARNING)  # tasks report what runs
@@ -37,24 +40,42 @@ class DvcStages(threading.local):
     """Stages of the open repository by name. Loading them takes a quarter of a second, so every thread does it once."""
 
     def __init__(self) -> None:
+        self.load()
+
+    def reload(self) -> None:
+        self.repo.close()
+        self.load()
+
+    def load(self) -> None:
+        self.loaded_files = pipeline_files()
         self.repo = Repo()
         self.repo.lock = RepositoryLock(self.repo.lock.lockfile)
-        self.repo.stage_cache = RunCache(self.repo)
+        self.run_cache = self.repo.stage_cache = RunCache(self.repo)
         self.stages: dict[str, PipelineStage] = {stage.addressing: stage for stage in self.repo.index.stages}
 
     def reproduce(self, name: str) -> bool:
         """Bring one stage up to date; returns whether it had to run."""
+        if self.loaded_files != pipeline_files():  # commands and dependencies of stages contain parameters
+            self.reload()
         if name not in self.stages:
             raise DataError(f"{name}: no such stage in dvc.yaml")
+        state_directory.delete_note(stage_snapshot.NOTE, name)  # of an earlier run
         try:
             with self.repo.lock:
-                return dvc_lock.reproduce_and_record(self.stages[name])
+                return dvc_lock.reproduce_and_record(self.stages[name], self.run_cache.objects)
+        except CodlineError:
+            self.reload()  # DVC's stage now has the hashes of a result that is not recorded
+            raise
         except StageCmdFailedError as error:
             raise stage_failure(name, error) from error
         except LockError as error:
             raise InfrastructureError(f"{name}: another DVC command holds this repository") from error
         except DvcException as error:
             raise DataError(f"{name}: {' '.join(str(error).split())}") from error
+
+
+def pipeline_files() -> list[str]:
+    return [file_version(name) for name in ("dvc.yaml", "params.yaml")]
 
 
 def stage_failure(name: str, error: StageCmdFailedError) -> CodlineError:
@@ -67,15 +88,45 @@ def stage_failure(name: str, error: StageCmdFailedError) -> CodlineError:
     return InfrastructureError(f"{name}: the stage was killed or timed out ({error})")
 
 
-def stale_stages() -> list[str]:
-    """Stages of the campaign that DVC would run."""
+def restore_outputs(names: list[str]) -> None:
+    """Get the outputs that dvc.lock lists for these stages from DVC's cache, as far as there are any."""
+    targets = [name for name in names if name in Pipeline().stage_names()]
+    if dvc_lock.LOCK.exists() and targets:
+        with contextlib.suppress(DvcException), Repo() as repo:
+            repo.checkout(targets=targets, force=True, allow_missing=True)
+
+
+def stale_stages(*, follow: bool = False) -> list[str]:
+    """Stages of the campaign that DVC would run; with `follow`, also all that depend on one of them.
+
+    DVC checks each stage by itself: after a change of the dataset only prepare is stale, while the results of every
+    cycle are still those of the other dataset.
+    """
     names = Pipeline().stage_names()
     if not dvc_lock.LOCK.exists():
         return names
     refuse_if_locked()
     dvc_lock.repair()
     with Repo() as repo:
-        return [name for name in repo.status() if name in names]
+        stale = repo.status()
+        return with_followers(repo, names, stale) if follow else [name for name in stale if name in names]
+
+
+def with_followers(repo: Repo, names: list[str], stale: Collection[str]) -> list[str]:
+    """`names` is in the order in which stages run, so that a stage comes after those that it follows from."""
+    stages = {stage.addressing: stage for stage in repo.index.stages}
+    outdated: list[str] = []
+    for name in names:
+        earlier = (stage.addressing for stage in repo.index.graph.successors(stages[name]))
+        if name in stale or any(each in outdated for each in earlier):
+            outdated.append(name)
+    return outdated
+
+
+def remove_outdated_cycles() -> None:
+    """Remove the results of cycles that are not current, or report would show them as this campaign's."""
+    outdated = {name for name in stale_stages(follow=True) if "@" in name}
+    dvc_lock.keep_stages([name for name in Pipeline().stage_names() if name not in outdated])
 
 
 def refuse_if_locked() -> None:

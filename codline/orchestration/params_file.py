@@ -1,45 +1,67 @@
 """Edits params.yaml: presets and overrides are written, comments kept, once all of it is known to be valid."""
 
-import hashlib
+import io
 import json
-import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
-from codline.core import params_errors
-from codline.core.errors import BY_EXIT_CODE, CodlineError, UserError
-from codline.core.files import atomic_write
+from codline.core import params, params_errors
+from codline.core.errors import BY_EXIT_CODE, CodlineError, DataError, UserError
+from codline.core.files import write_text
 from codline.orchestration import presets
+from codline.orchestration.people_defaults import annotator_name, people_defaults
 from codline.runtime import state_directory
 
 PARAMS = Path("params.yaml")
 
 
+def params_changes(
+    strategy: str | None, seed: int | None, cycles: int | None, overrides: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Named arguments of a campaign and overrides as one set of dotted keys."""
+    named = {"score.strategy.name": strategy, "seed": seed} | (params.cycle_chain(cycles) if cycles else {})
+    return {key: value for key, value in named.items() if value is not None} | (overrides or {})
+
+
 def update_params(changes: dict[str, Any], preset: str | None = None) -> None:
-    """Write a preset and then `changes` (by dotted key) into params.yaml. An invalid result is not written."""
+    """Write a preset, then `changes` (by dotted key), then the derived sections. An invalid result is not written."""
     yaml = YAML()
     yaml.width = 200
+    params.read_yaml(PARAMS)  # refuses what is missing or no YAML with a sentence
     document = yaml.load(PARAMS.read_text(encoding="utf-8"))
-    before = json.dumps(document)
+    before = as_json(document)
     if preset is not None:
         replace_values(document, presets.resolve(preset))
+    was_simulated = annotator_name(document) != "people"
     for key, value in changes.items():
         set_value(document, key, value)
-    candidate = state_directory.state_root() / "params.yaml"
-    candidate.parent.mkdir(parents=True, exist_ok=True)
-    with candidate.open("w", encoding="utf-8") as file:
-        yaml.dump(document, file)
+    for key, value in people_defaults(document, was_simulated, list(changes)).items():
+        set_value(document, key, value)
     try:
-        check_params(candidate)
+        derived = derived_sections(dump(yaml, document))
     except UserError as error:
         raise error if preset is None else UserError(f"with the preset {preset}, {error}") from error
-    if json.dumps(document) != before:
-        with atomic_write(PARAMS) as part:
-            shutil.copyfile(candidate, part)
+    refuse_missing_inputs(derived["inputs"])
+    replace_values(document, dict(document) | derived)
+    if as_json(document) != before:
+        write_text(PARAMS, dump(yaml, document))
+
+
+def dump(yaml: YAML, document: Any) -> str:
+    text = io.StringIO()
+    yaml.dump(document, text)
+    return text.getvalue()
+
+
+def as_json(value: Any) -> str:
+    """For comparisons, in which 1 is not 1.0 or true. YAML has dates, too."""
+    return json.dumps(value, default=str)
 
 
 def replace_values(document: Any, values: dict[str, Any]) -> None:
@@ -47,10 +69,15 @@ def replace_values(document: Any, values: dict[str, Any]) -> None:
     for key in [key for key in document if key not in values]:
         del document[key]
     for key, value in values.items():
-        if isinstance(value, dict) and isinstance(document.get(key), dict):
+        if value and isinstance(value, dict) and is_block(document.get(key)):
             replace_values(document[key], value)
-        elif key not in document or json.dumps(document[key]) != json.dumps(value):
-            document[key] = value
+        elif key not in document or as_json(document[key]) != as_json(value):
+            document[key] = in_one_line(value)
+
+
+def is_block(node: Any) -> bool:
+    """Whether a mapping has a line per key, and at least one: emptied, ruamel would write it as invalid YAML."""
+    return isinstance(node, CommentedMap) and bool(node) and not node.fa.flow_style()
 
 
 def set_value(document: Any, key: str, value: Any) -> None:
@@ -65,21 +92,45 @@ def set_value(document: Any, key: str, value: Any) -> None:
         raise UserError(f"{key}: params.yaml has a plain value above {last!r}")
     if last == "name" and document.get("name") != value:
         document.clear()
-    document[last] = value
+    document[last] = in_one_line(value)
 
 
-def check_params(*paths: Path, note: str = "params") -> None:
-    """Have every stage check its section, in another process, since orchestration does not load torch.
+def in_one_line(value: Any) -> Any:
+    """Mappings as params.yaml writes them: {name: cod, first_cycle: smallest}, unless they contain others."""
+    if not isinstance(value, dict):
+        return value
+    mapping = CommentedMap({key: in_one_line(item) for key, item in value.items()})
+    if not any(isinstance(item, dict) for item in value.values()):
+        mapping.fa.set_flow_style()
+    return mapping
 
-    Takes seconds, so the digest of what passed is kept in a note.
-    """
-    code = [*sorted(Path("codline").rglob("*.py")), *sorted(Path("stages").glob("*.py"))]
-    digest = hashlib.sha256(b"".join(file.read_bytes() for file in [*paths, *code])).hexdigest()
-    if state_directory.read_note("checked", note) == {"digest": digest}:
-        return
-    command = [sys.executable, "-m", "stages", "check_params", *map(str, paths)]
+
+def derived_sections(text: str) -> dict[str, Any]:
+    """Check the text of a params.yaml; return the sections of it that follow from the others."""
+    root = state_directory.state_root()
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=root, prefix="params-", suffix=".yaml") as candidate:
+        candidate.write(text)
+        candidate.flush()
+        derived: dict[str, Any] = json.loads(run_check("--derived", candidate.name))
+    return derived
+
+
+def refuse_missing_inputs(inputs: dict[str, str]) -> None:
+    for path in inputs.values():
+        if not Path(path).exists():
+            raise DataError(f"{path}: not found; prepare.dataset names it, from {Path.cwd()}")
+
+
+def check_params(*paths: Path) -> None:
+    run_check(*map(str, paths))
+
+
+def run_check(*arguments: str) -> str:
+    """Have every stage check its section, in another process, since orchestration does not import plug-ins."""
+    command = [sys.executable, "-m", "stages", "check_params", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["params.yaml could not be checked"]
         raise BY_EXIT_CODE.get(done.returncode, CodlineError)(lines[-1].removeprefix("codline: "))
-    state_directory.write_note("checked", note, {"digest": digest})
+    return done.stdout

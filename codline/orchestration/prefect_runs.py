@@ -1,17 +1,20 @@
-"""Keeps Prefect's record true: a flow run whose process was killed is marked as crashed by the next one."""
+"""Flow runs on Prefect's page: named for what they are, and marked as crashed by the next one if they were killed."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from uuid import UUID
 
+from prefect import runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterParentFlowRunId
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
+from codline.core.errors import CodlineError
 from codline.runtime import state_directory
+from codline.runtime.campaign_identity import SEPARATOR, current_campaign
 
 
 @contextlib.contextmanager
@@ -31,6 +34,23 @@ def recorded_run(name: str = "run") -> Iterator[None]:
         yield
     finally:
         state_directory.delete_note("flow", name)
+
+
+def rename_flow_run(name: str) -> None:
+    """Rename the running flow run. Its name cannot be known before if the flow itself writes params.yaml."""
+    context = FlowRunContext.get()
+    if context is not None and context.flow_run is not None and context.flow_run.name != name:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(context.flow_run.id, name=name)
+
+
+def cycle_run_name() -> str:
+    """For example `digits · cod · seed 0 · c3`."""
+    cycle = str(runtime.flow_run.parameters["cycle"])
+    try:
+        return SEPARATOR.join((current_campaign().flow_title, cycle))
+    except CodlineError:  # the flow is about to fail with it
+        return cycle
 
 
 def mark_crashed(client: SyncPrefectClient, flow_run: UUID) -> None:

@@ -1,18 +1,31 @@
-"""DVC's cache of past runs, robust against kills."""
+"""DVC's cache of past runs, robust against kills, damaged files, and edits while a stage runs."""
 
 from pathlib import Path
 from typing import Any
 
+from dvc.repo import Repo
 from dvc.stage import PipelineStage
-from dvc.stage.cache import StageCache, _get_stage_hash
+from dvc.stage.cache import RunCacheNotFoundError, StageCache, _get_stage_hash
+
+from codline.core.errors import DataError
+from codline.core.files import remove
+from codline.orchestration.object_store import ObjectStore
+from codline.runtime import stage_snapshot
 
 
 class RunCache(StageCache):  # type: ignore[misc]
-    """DVC creates the directory of an entry, writes the entry under a temporary name, and renames it.
+    """Looks up past runs (`restore`) and adds new ones (`save`, which DVC calls once it has hashed everything).
 
-    A kill between mkdir and rename leaves an empty directory on which every later run fails. Here that is a cache miss.
-    Nothing is removed, since another campaign of a study may be writing there; saving the run again fills it.
+    DVC creates the directory of an entry, writes the entry under a temporary name, and renames it. A kill between mkdir
+    and rename leaves an empty directory on which every later run fails. Here that is a cache miss. Nothing is removed,
+    since another campaign of a study may be writing there; saving the run again fills it.
     """
+
+    def __init__(self, repo: Repo) -> None:
+        super().__init__(repo)
+        self.objects = ObjectStore(Path(repo.cache.local.path))
+        self.restored: dict[str, str] = {}  # {stage: hash of what its result was restored for}
+        self.is_restoring = False
 
     def _load(self, stage: PipelineStage) -> dict[str, Any] | None:
         key = _get_stage_hash(stage)
@@ -22,3 +35,40 @@ class RunCache(StageCache):  # type: ignore[misc]
         newest = max(entries, key=lambda path: path.stat().st_mtime)
         entry: dict[str, Any] | None = self._load_cache(key, newest.name)
         return entry
+
+    def restore(self, stage: PipelineStage, *arguments: Any, **options: Any) -> None:
+        """Restore a past run, unless an output in DVC's cache is damaged: then it is removed and the stage runs."""
+        self.restored.pop(stage.addressing, None)
+        self.is_restoring = True
+        try:
+            super().restore(stage, *arguments, **options)
+        finally:
+            self.is_restoring = False
+        self.restored[stage.addressing] = _get_stage_hash(stage)
+
+    def _create_stage(self, cache: dict[str, Any], wdir: str | None = None) -> PipelineStage:
+        """Called by `restore` with the past run, before DVC looks for its outputs."""
+        past = super()._create_stage(cache, wdir)
+        if self.is_restoring and any([self.objects.remove_damaged(out.hash_info.value) for out in past.outs]):
+            raise RunCacheNotFoundError(past)
+        return past
+
+    def save(self, stage: PipelineStage) -> None:
+        """Refuse a result whose parameters, inputs or code have changed while it was made: nothing is recorded."""
+        try:
+            self.refuse_changes(stage)
+        except DataError:
+            for out in stage.outs:
+                remove(Path(out.fs_path))
+            raise
+        for out in stage.outs:  # DVC keeps an object that exists, be it damaged
+            self.objects.remove_damaged(out.hash_info.value)
+        super().save(stage)
+
+    def refuse_changes(self, stage: PipelineStage) -> None:
+        name = stage.addressing
+        if name in self.restored:
+            if self.restored[name] != _get_stage_hash(stage):
+                raise DataError(f"a file or parameter changed while the result of {name} was restored; run it again")
+        elif (snapshot := stage_snapshot.read_snapshot(name)) is not None:
+            snapshot.refuse_changes()

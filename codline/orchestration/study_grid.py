@@ -152,23 +152,9 @@ def apply_overrides(text: str, *layers: Overrides) -> str:
     document = yaml.load(text)
     for key, value in itertools.chain.from_iterable(layer.items() for layer in layers):
         set_value(document, key, value)
-    make_dataset_files_absolute(document["prepare"].get("dataset"))
     edited = io.StringIO()
     yaml.dump(document, edited)
     return edited.getvalue()
-
-
-def make_dataset_files_absolute(dataset: Any) -> None:
-    """Replace relative paths of a dataset's files: a point runs in another directory."""
-    for key, value in dataset.items() if isinstance(dataset, dict) else ():
-        if isinstance(value, list):
-            dataset[key] = [absolute_if_file(item) for item in value]
-        elif key != "name":
-            dataset[key] = absolute_if_file(value)
-
-
-def absolute_if_file(value: Any) -> Any:
-    return str(Path(value).resolve()) if isinstance(value, str) and Path(value).is_file() else value
 
 
 def shared_stage_keys(point: StudyPoint, stages: dict[str, Any]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from codline.orchestration.params_file import check_params
 from codline.orchestration.study_grid import Overrides, Study, StudyPoint
 from codline.runtime import state_directory
 from codline.runtime.background import Background
+from codline.runtime.campaign_identity import SEPARATOR
 from codline.runtime.pipeline import Pipeline
 
 PointListener = Callable[[StudyPoint, str], None]
@@ -37,6 +38,10 @@ class StudyPlan:
     @property
     def folder(self) -> Path:
         return state_directory.state_root() / "studies" / self.study.name
+
+    def title(self, point: StudyPoint) -> str:
+        """For example `digits-strategies · cod · seed 0`."""
+        return SEPARATOR.join((self.study.name, point.arm, f"seed {point.seed}"))
 
     def worktree(self, point: StudyPoint) -> Path:
         return self.folder / point.name
@@ -90,7 +95,7 @@ def check_arms(plan: StudyPlan) -> None:
         path.write_text(point.params, encoding="utf-8")
         paths.append(path)
     try:
-        check_params(*paths, note=f"study-{plan.study.name}")
+        check_params(*paths)
     except CodlineError as error:
         raise type(error)(f"study {plan.study.name}: {error}") from error
 

@@ -15,6 +15,7 @@ from codline.orchestration.study_grid import StudyPoint
 from codline.orchestration.study_plan import StudyPlan, reported_error
 from codline.runtime import fork_server, state_directory
 from codline.runtime.background import is_tracking
+from codline.runtime.campaign_identity import TITLE
 from codline.runtime.pipeline import Pipeline
 from codline.runtime.process_lifetime import OWNER
 
@@ -89,6 +90,7 @@ def point_environment(plan: StudyPlan, point: StudyPoint) -> dict[str, str]:
         "MLFLOW_TRACKING_URI": absolute_tracking_uri(),
         "CODLINE_TRACKING_LOCK": str((state_directory.state_root() / "tracking.lock").resolve()),
         "CODLINE_TAGS": json.dumps(tags),
+        TITLE: plan.title(point),
     }
 
 

@@ -3,19 +3,23 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from codline.core.errors import CodlineError
 from codline.core.locks import file_lock
 from codline.orchestration import dvc_lock
 from codline.orchestration.dvc_stages import DvcStages
 from codline.runtime import state_directory
 from codline.runtime.background import Background
 from codline.runtime.process_lifetime import OWNER
+from codline.runtime.recorded_outputs import CAMPAIGN
 
 BUSY = "another campaign (process {owner}) is running in this directory; wait for it or stop it"
 INTERRUPTED_SECONDS = 10.0  # that a campaign which failed or was stopped waits for MLflow
 CONCURRENT_STAGES = 4
+SCAN = "scan@"
 
 
 class Workspace:
@@ -25,20 +29,43 @@ class Workspace:
         self.background = Background()
         self.threads = ThreadPoolExecutor(CONCURRENT_STAGES)
         self.dvc: DvcStages | None = None
+        self.checked_params: bytes | None = None  # the params.yaml that was found valid
+        self.running: list[Future[bool]] = []
+        self.succeeded: list[str] = []  # stages that had to run
+        self.failed: list[str] = []
 
     def reproduce(self, stage: str) -> bool:
         """Bring one stage up to date; returns whether it had to run.
 
         In a thread: in the main one DVC would ignore Ctrl-C while a stage runs, and a stage that starts may miss it.
         """
-        return self.threads.submit(self.reproduce_here, stage).result()
+        future = self.threads.submit(self.reproduce_here, stage)
+        self.running.append(future)
+        return future.result()
 
     def reproduce_here(self, stage: str) -> bool:
         self.background.start_server()
         self.background.start_follower()
         if self.dvc is None:
             self.dvc = DvcStages()
-        return self.dvc.reproduce(stage)
+        try:
+            has_run = self.dvc.reproduce(stage)
+        except CodlineError:
+            self.failed.append(stage)
+            raise
+        if has_run:
+            self.succeeded.append(stage)
+        return has_run
+
+    def refused_stages(self) -> list[str]:
+        """The stages that have run, if one has failed and none but scans have succeeded; else none.
+
+        A scan reads nothing but an input's files, so it cannot tell whether a dataset accepts them. Waits for stages
+        that are running.
+        """
+        wait(self.running)
+        only_scans = all(stage.startswith(SCAN) for stage in self.succeeded)
+        return self.succeeded + self.failed if self.failed and only_scans else []
 
     def close(self, completed: bool) -> str:
         self.threads.shutdown()
@@ -57,7 +84,7 @@ def open_workspace() -> Iterator[Workspace]:
         return
     with file_lock(state_directory.state_root() / "campaign.lock", busy=BUSY, write_owner=True):
         dvc_lock.repair()
-        os.environ[OWNER] = str(os.getpid())
+        os.environ |= {OWNER: str(os.getpid()), CAMPAIGN: f"{os.getpid()}-{time.time_ns()}"}
         _current = workspace = Workspace()
         completed = False
         try:
@@ -66,7 +93,7 @@ def open_workspace() -> Iterator[Workspace]:
         finally:
             _current = None
             message = workspace.close(completed)
-            del os.environ[OWNER]
+            del os.environ[OWNER], os.environ[CAMPAIGN]
             if message:
                 sys.stderr.write(f"codline: {message}\n")
 

@@ -5,12 +5,13 @@ import subprocess
 from pathlib import Path
 
 from dvc.repo import Repo
+from ruamel.yaml import YAML
 
 from codline.core.errors import DataError, UserError
 from codline.core.files import write_text
+from codline.orchestration.inputs import link_inputs
 
 CODE = ("codline", "stages", "flows", "dvc.yaml")  # the committed files that decide a campaign, besides params.yaml
-DOWNLOADS = "raw"  # the directory of downloaded datasets; not tracked
 
 
 def git(*words: str, at: Path = Path()) -> str:
@@ -63,8 +64,7 @@ def prepare_worktree(folder: Path, commit: str, params: str, cache: Path) -> Non
         (folder / "dvc.lock").unlink(missing_ok=True)  # it describes the project's own campaign
     elif git("rev-parse", "HEAD", at=folder).strip() != commit:
         checkout_commit(folder, commit)
-    if Path(DOWNLOADS).is_dir() and not (folder / DOWNLOADS).exists():
-        (folder / DOWNLOADS).symlink_to(Path(DOWNLOADS).resolve(), target_is_directory=True)
+    link_inputs(YAML(typ="safe", pure=True).load(params), folder)
     # Links instead of copies: the points share one copy of images and outputs. Safe because stages replace files and
     # never write into an existing one.
     write_text(folder / ".dvc/config.local", f"[cache]\n    dir = {cache}\n    type = reflink,hardlink,copy\n")

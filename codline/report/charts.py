@@ -10,6 +10,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from codline.core.primary_metric import PrimaryMetric
 from codline.report.chart_layout import (
     ACCENT,
     GRID,
@@ -54,28 +55,31 @@ class RankingQuality(NamedTuple):
 
 
 @chart_style()
-def learning_curve(
-    labels: Sequence[int], accuracies: Sequence[float], pool: int, width: float = WIDE, metric: str = "accuracy"
-) -> Figure:
+def learning_curve(labels: Sequence[int], primary: Sequence[PrimaryMetric], pool: int, width: float = WIDE) -> Figure:
+    """The primary metric with its interval as a band; that of a single cycle is a line."""
     height, margins = (280, Margins(40, 50, 12, 22)) if width == WIDE else (240, Margins(36, 50, 8, 22))
     figure = new_figure(width, height)
     axes = add_panel(figure, margins)
-    low, high = accuracy_limits(accuracies)
+    values, lows, highs = ([getattr(each, name) for each in primary] for name in ("value", "low", "high"))
+    low, high = accuracy_limits([*lows, *highs])
     reach = (labels[-1] - labels[0]) or labels[0]
     axes.set(xlim=(labels[0] - 0.05 * reach, labels[-1] + 0.06 * reach), ylim=(low, high + 0.05 * (high - low)))
-    y_axis_title(axes, f"test {metric}")
+    y_axis_title(axes, f"test {primary[0].name}, with its 95% interval")
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:.4g}%" if y <= 1 else ""))
     markers: dict[str, Any] = {"marker": "o", "markersize": 7, "markeredgecolor": PAPER, "markeredgewidth": 1.4}
-    axes.plot(labels, accuracies, color=ACCENT, linewidth=2.2, clip_on=False, **markers)
+    axes.fill_between(labels, lows, highs, color=ACCENT, alpha=0.12, linewidth=0)
+    if len(labels) == 1:
+        axes.vlines(labels, lows, highs, color=ACCENT, alpha=0.3, linewidth=4)
+    axes.plot(labels, values, color=ACCENT, linewidth=2.2, clip_on=False, **markers)
 
-    points = axes.transData.transform(np.column_stack([labels, accuracies])) * 72 / figure.dpi
+    points = axes.transData.transform(np.column_stack([labels, values])) * 72 / figure.dpi
     labeled = spaced_indices(points[:, 0], 38)
     axes.set_xticks([labels[i] for i in labeled], [f"{labels[i]:,}\n{format_share(labels[i] / pool)}" for i in labeled])
     axes.set_xlabel("labels (share of the pool)")
     for i in labeled:
         offset, horizontal, vertical = label_placement(points, i)
-        text, where = f"{100 * accuracies[i]:.1f}%", (labels[i], accuracies[i])
+        text, where = f"{100 * values[i]:.1f}%", (labels[i], values[i])
         axes.annotate(text, where, offset, textcoords="offset points", ha=horizontal, va=vertical, weight="bold")
     return figure
 
@@ -182,12 +186,19 @@ def capture_axes(axes: Axes) -> None:
 def per_class_matrix(
     accuracies: np.ndarray, classes: Sequence[str], cycles: Sequence[str], metric: str = "accuracy"
 ) -> Figure:
-    """Rows are classes, columns are cycles; the warmer a cell, the larger its share of errors."""
-    errors = 1 - accuracies.T
+    """Rows are classes, columns are cycles; the warmer a cell, the larger its share of errors.
+
+    The row of a class without test images, whose values are nan, says so.
+    """
+    is_missing = np.isnan(accuracies.T)
+    errors = np.where(is_missing, 0.0, 1 - accuracies.T)
     figure, axes = matrix_axes(classes, cycles, row_height=23 if len(classes) <= MAX_WRITTEN_CELLS else 7)
     axes.set_xlabel(f"{metric} in %, by cycle", labelpad=6)
     fill_cells(axes, np.where(errors > 0, 0.08 + 0.62 * errors / (errors.max() or 1.0), 0.0), WARM)
-    write_cells(axes, np.char.mod("%.0f", 100 * accuracies.T))
+    write_cells(axes, np.where(is_missing, "", np.char.mod("%.0f", 100 * accuracies.T)))
+    for row in np.flatnonzero(is_missing.all(axis=1)):
+        center, size = (len(cycles) / 2, row + 0.5), min(8.0, 40 / len(classes) + 4)
+        axes.text(*center, "no test images", ha="center", va="center_baseline", size=size, color=MUTED)
     return figure
 
 

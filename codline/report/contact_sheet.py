@@ -5,6 +5,7 @@ from pathlib import Path
 
 from codline.core.files import atomic_write
 from codline.data import dataset_info, image_store, tables
+from codline.data.image_names import ImageNames
 from codline.report import gallery
 from codline.report.query_images import label_text, query_pictures, read_annotations
 from codline.runtime.pipeline import Pipeline
@@ -13,14 +14,18 @@ MAX_IMAGES = 36
 
 
 def render_contact_sheet(pipeline: Pipeline, cycle: str) -> bytes:
-    """A PNG of the images by rank, each with its label ("?" if it has none yet), rank and score."""
+    """A PNG of the images by rank, each with its label ("?" if it has none yet), rank, and file name or score."""
     info = dataset_info.read_dataset_info(pipeline.path("annotate", "dataset", cycle))
     query = tables.read_table(pipeline.path("annotate", "query", cycle), tables.QUERY).sort_by("rank")
     query = query.slice(0, MAX_IMAGES)
     annotations = pipeline.path("annotate", "annotations", cycle)
-    labels = read_annotations(annotations)
+    labels = read_annotations(annotations, len(info.classes))
+    names = ImageNames(pipeline.path("annotate", "files", cycle)).names_of(query["id"].to_numpy())
     captions = [
-        (label_text(labels[i], info.classes) if i in labels else "?", f"#{rank} · {score:.3g}")
+        (
+            label_text(labels[i], info.classes) if i in labels else "?",
+            f"#{rank} · {names[i][0].rpartition('/')[2] if i in names else f'{score:.3g}'}",
+        )
         for i, rank, score in zip(*query.select(["id", "rank", "score"]).to_pydict().values(), strict=True)
     ]
     take = image_store.open_image_store(pipeline.path("score", "images", cycle)).take

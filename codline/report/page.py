@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from codline.report import charts, gallery
@@ -18,13 +18,12 @@ from codline.report.results import CampaignResult, CycleResult, Diagnostics, for
 def draw_charts(campaign: CampaignResult, width: float = WIDE) -> dict[str, Figure]:
     """All charts that the campaign has data for; the matrices, which fit a phone anyway, only for the wide page."""
     cycles, diagnosed = campaign.cycles, campaign.diagnosed
-    labels, first = [cycle.metrics.labels for cycle in cycles], cycles[0].metrics
-    values = [cycle.metrics.metric for cycle in cycles]
+    labels, primary = [cycle.metrics.labels for cycle in cycles], [cycle.metrics.primary for cycle in cycles]
     # Only some objectives have an unsupervised loss; for the others it is 0 throughout.
     nonzero = {name for cycle in cycles for name, values in cycle.losses.items() if (values > 0).any()} | {"task loss"}
     losses = {c.name: {name: values for name, values in c.losses.items() if name in nonzero} for c in cycles}
     figures = {
-        "learning_curve": charts.learning_curve(labels, values, campaign.pool, width, metric=first.metric_name),
+        "learning_curve": charts.learning_curve(labels, primary, campaign.pool, width),
         "training": charts.training_losses(losses, width),
     }
     if rankings := [ranking_quality(*both, campaign.pool) for both in diagnosed if both[0].query]:
@@ -42,9 +41,9 @@ def draw_charts(campaign: CampaignResult, width: float = WIDE) -> dict[str, Figu
     }:
         figures["tod"] = charts.tod_capture_curves(tod, width)
     if width == WIDE:
-        by_class, metric = [c.metrics.metric_by_class for c in cycles], "IoU" if first.per_class_iou else "accuracy"
-        cycle_names = [cycle.name for cycle in cycles]
-        figures["per_class"] = charts.per_class_matrix(np.array(by_class), campaign.classes, cycle_names, metric)
+        by_class = np.array([list(cycle.details.per_class.values()) for cycle in cycles], np.float64)  # None: nan
+        metric = "IoU" if cycles[0].details.per_class_iou else "accuracy"
+        figures["per_class"] = charts.per_class_matrix(by_class, campaign.classes, [c.name for c in cycles], metric)
         figures["confusion"] = charts.confusion_matrix(campaign.confusion, campaign.classes)
     return figures
 
@@ -72,8 +71,13 @@ def discrepancy_and_loss(campaign: CampaignResult, width: float) -> Figure:
     return charts.trends([cycle.metrics.labels for cycle, _ in diagnosed], curves, width)
 
 
-def render(campaign: CampaignResult, drawings: Mapping[str, str], tiles: Mapping[str, np.ndarray]) -> str:
-    """The page's HTML. `drawings` are SVG charts by name, `tiles` the images to show of each cycle's query."""
+def render(
+    campaign: CampaignResult, drawings: Mapping[str, str], tiles: Mapping[str, np.ndarray], best_model: str
+) -> str:
+    """The page's HTML. `drawings` are SVG charts by name, `tiles` the images to show of each cycle's query.
+
+    `best_model` is the name of the best model's file.
+    """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -83,6 +87,7 @@ def render(campaign: CampaignResult, drawings: Mapping[str, str], tiles: Mapping
     )
     environment.filters |= {
         "percent": format_percent,
+        "code": format_code,
         "number": format_number,
         "share": format_share,
         "thousands": lambda value: f"{value:,}",
@@ -94,7 +99,8 @@ def render(campaign: CampaignResult, drawings: Mapping[str, str], tiles: Mapping
     }
     inline = {name: inline_svg(name, drawing) for name, drawing in drawings.items()}
     template = environment.get_template("report.html")
-    return template.render(campaign=campaign, palette=PALETTE, drawings=inline, pictures=pictures) + "\n"
+    values = {"campaign": campaign, "palette": PALETTE, "drawings": inline, "pictures": pictures}
+    return template.render(values, best_model=best_model) + "\n"
 
 
 def inline_svg(name: str, svg: str) -> Markup:
@@ -116,3 +122,8 @@ def data_uri(png: bytes) -> str:
 
 def format_percent(value: float, digits: int = 1) -> str:
     return f"{100 * value:.{digits}f}%"
+
+
+def format_code(text: str) -> Markup:
+    """Text between backticks as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))

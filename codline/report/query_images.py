@@ -8,6 +8,7 @@ import numpy as np
 from codline.data import masks, output_store, tables
 from codline.data.dataset_info import DatasetInfo
 from codline.data.dense_outputs import STRIDE
+from codline.data.labels import refuse_unknown_classes
 from codline.report import gallery
 
 
@@ -18,17 +19,18 @@ def query_pictures(
     images = take(ids)
     if info.task == "classification":
         return images
-    cells = read_annotations(annotations)
+    cells = read_annotations(annotations, len(info.classes))
     annotated = [masks.decode_mask(cell) if isinstance(cell := cells.get(i), bytes) else None for i in ids.tolist()]
     predicted = predicted_masks(ids, info, outputs) if outputs.exists() else [None] * len(ids)
     return np.stack([gallery.overlay_masks(*row) for row in zip(images, annotated, predicted, strict=True)])
 
 
-def read_annotations(path: Path) -> dict[int, int | bytes]:
+def read_annotations(path: Path, classes: int) -> dict[int, int | bytes]:
     """{id: label} of the images annotated so far."""
     if not path.exists():
         return {}
     table = tables.read_table(path, tables.ANNOTATIONS)
+    refuse_unknown_classes(path, table, classes)
     return dict(zip(table["id"].to_pylist(), table["label"].to_pylist(), strict=True))
 
 

@@ -8,11 +8,13 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from codline.core.campaign_setup import CampaignSetup
 from codline.core.errors import DataError
 from codline.core.files import read_json
-from codline.core.primary_metric import primary_metric
+from codline.core.primary_metric import PrimaryMetric, best_cycle, primary_metric, selection_value
 from codline.data import tables
 from codline.data.dataset_info import DatasetInfo
+from codline.data.image_names import ImageNames
 from codline.report.query_images import label_text, read_annotations
 
 
@@ -25,26 +27,46 @@ class Metrics(BaseModel):
     accuracy: float
     loss: float
     calibration_error: float
-    per_class_accuracy: dict[str, float]
+    # Classification only:
+    accuracy_low: float | None = None
+    accuracy_high: float | None = None
+    balanced_accuracy: float | None = None
+    macro_f1: float | None = None
+    validation_accuracy: float | None = None
     # Segmentation only:
     mean_iou: float | None = None
+    mean_iou_low: float | None = None
+    mean_iou_high: float | None = None
+    validation_mean_iou: float | None = None
+
+    @property
+    def primary(self) -> PrimaryMetric:
+        return primary_metric(self.model_dump())
+
+    @property
+    def validation(self) -> float | None:
+        """The primary metric on the validation split."""
+        return selection_value(self.model_dump())
+
+
+class Details(BaseModel):
+    """details.json of a cycle. None for a class that has no test images."""
+
+    model_config = ConfigDict(frozen=True)
+
+    test_images: int
+    validation_images: int
+    per_class_images: dict[str, int]
+    per_class_accuracy: dict[str, float | None]
+    # Segmentation only:
     per_class_iou: dict[str, float | None] | None = None
     pixel_share: dict[str, float] | None = None
     confusion: list[list[int]] | None = None
 
     @property
-    def metric_name(self) -> str:
-        return primary_metric(self.model_dump())[0]
-
-    @property
-    def metric(self) -> float:
-        """The primary metric: accuracy, or mean IoU for segmentation."""
-        return primary_metric(self.model_dump())[1]
-
-    @property
-    def metric_by_class(self) -> list[float]:
-        """The primary metric of each class; 0 for a class that is neither present nor predicted."""
-        return [value or 0.0 for value in (self.per_class_iou or self.per_class_accuracy).values()]
+    def per_class(self) -> dict[str, float | None]:
+        """The primary metric of each class."""
+        return self.per_class_iou or self.per_class_accuracy
 
 
 class TodCapture(BaseModel):
@@ -77,19 +99,26 @@ class Diagnostics(BaseModel):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """A cycle's query by rank."""
+    """A cycle's query by rank. Once it is annotated: the labeled images, at the end those that are not in the query.
+
+    People may have labeled images that the query contained before photographs were added or answers corrected.
+    """
 
     ids: np.ndarray
-    scores: np.ndarray
+    places: list[str]  # rank and score
+    files: list[str]  # the first name of each image, "" if it has none
     labels: list[str | None]  # None for an image that has not been labeled
     wrong: int  # labels that differ from the truth, if that is known
 
     @property
     def captions(self) -> list[tuple[str, str]]:
-        return [
-            (label or "unlabelled", f"#{rank} · {format_number(score)}")
-            for rank, (label, score) in enumerate(zip(self.labels, self.scores, strict=True), 1)
-        ]
+        return [(label or "unlabelled", place) for label, place in zip(self.labels, self.places, strict=True)]
+
+    @property
+    def grid_captions(self) -> list[tuple[str, str]]:
+        """Captions with file names in place of rank and score, where there are any."""
+        pairs = zip(self.captions, self.files, strict=True)
+        return [(label, file.rpartition("/")[2] or place) for (label, place), file in pairs]
 
     @property
     def most_frequent_labels(self) -> list[tuple[str, int]]:
@@ -100,6 +129,7 @@ class QueryResult:
 class CycleResult:
     name: str
     metrics: Metrics
+    details: Details
     diagnostics: Diagnostics | None
     losses: dict[str, np.ndarray]  # per epoch
     query: QueryResult | None
@@ -107,13 +137,14 @@ class CycleResult:
     @property
     def curve_row(self) -> dict[str, Any]:
         """The cycle's row in curve.csv."""
-        columns = ("labels", "accuracy", "mean_iou", "loss", "calibration_error")
-        values = {name: getattr(self.metrics, name) for name in columns}
-        return {"cycle": self.name, **values, "spearman": self.diagnostics.spearman if self.diagnostics else None}
+        spearman = self.diagnostics.spearman if self.diagnostics else None
+        return {"cycle": self.name, **self.metrics.model_dump(), "spearman": spearman}
 
 
 @dataclass(frozen=True)
 class CampaignResult:
+    setup: CampaignSetup
+    seed: int
     cycles: list[CycleResult]  # those that have been evaluated
     planned: list[str]
     classes: list[str]
@@ -123,8 +154,9 @@ class CampaignResult:
 
     @property
     def best(self) -> CycleResult:
-        """The cycle with the highest primary metric; on a tie, the one with fewest labels."""
-        return max(self.cycles, key=lambda cycle: (cycle.metrics.metric, -cycle.metrics.labels))
+        """The cycle with the highest validation metric; the last one without validation images."""
+        best = best_cycle({cycle.name: cycle.metrics.model_dump() for cycle in self.cycles})
+        return next(cycle for cycle in self.cycles if cycle.name == best)
 
     @property
     def diagnosed(self) -> list[tuple[CycleResult, Diagnostics]]:
@@ -140,41 +172,73 @@ class CampaignResult:
         evaluated = {cycle.name for cycle in self.cycles}
         return [name for name in self.planned if name not in evaluated]
 
+    @property
+    def strategy(self) -> str:
+        return self.setup.strategy if len(self.planned) > 1 else "none: a single cycle selects no query"
 
-def read_campaign(folder: Path, planned: list[str], info: DatasetInfo, pool: int) -> CampaignResult:
+    @property
+    def choice(self) -> str:
+        """How the best model was chosen."""
+        value = self.best.metrics.validation
+        if value is None:
+            return "the last one, as there are no validation images to choose by"
+        return f"chosen by validation {self.best.metrics.primary.name} ({value:.1%})"
+
+    @property
+    def next_step(self) -> str:
+        last = self.cycles[-1]
+        if last.query and (count := last.query.labels.count(None)):
+            return f"Label the {count:,} images in queries/{last.name}, then run `codline run`."
+        if self.missing:
+            return f"Run `codline run` for {', '.join(self.missing)}."
+        return "The campaign is complete."
+
+
+def read_campaign(
+    folder: Path, setup: CampaignSetup, seed: int, planned: list[str], info: DatasetInfo, pool: int, files: Path
+) -> CampaignResult:
     """Read the cycles that have been evaluated so far."""
     evaluated = [folder / name for name in planned if (folder / name / "metrics.json").exists()]
     if not evaluated:
         expected = folder / planned[0] / "metrics.json"
         raise DataError(f"{folder}: found no metrics.json of any cycle, expected at least {expected}; run dvc repro")
-    cycles = [read_cycle(path, info.classes) for path in evaluated]
-    confusion = confusion_counts(cycles[-1].metrics, evaluated[-1] / "predictions.csv", info.classes)
-    return CampaignResult(cycles, planned, info.classes, info.shape, pool, confusion)
+    cycles = [read_cycle(path, info.classes, files) for path in evaluated]
+    confusion = confusion_counts(cycles[-1].details, evaluated[-1] / "predictions.csv", info.classes)
+    return CampaignResult(setup, seed, cycles, planned, info.classes, info.shape, pool, confusion)
 
 
-def read_cycle(folder: Path, classes: list[str]) -> CycleResult:
+def read_cycle(folder: Path, classes: list[str], files: Path) -> CycleResult:
     metrics = read_result(folder / "metrics.json", Metrics)
-    if list(metrics.per_class_accuracy) != classes:
-        found, expected = ", ".join(metrics.per_class_accuracy), ", ".join(classes)
-        raise DataError(f"{folder / 'metrics.json'}: found classes {found}, expected {expected}")
+    details = read_result(folder / "details.json", Details)
+    if list(details.per_class_accuracy) != classes:
+        found, expected = ", ".join(details.per_class_accuracy), ", ".join(classes)
+        raise DataError(f"{folder / 'details.json'}: found classes {found}, expected {expected}")
     path = folder / "diagnostics.json"
     is_diagnosed = path.exists() and "mean_loss" in read_json(path)
     training = tables.read_csv(folder / "training.csv", tables.TRAINING)
     return CycleResult(
         folder.name,
         metrics,
+        details,
         diagnostics=read_result(path, Diagnostics) if is_diagnosed else None,
         losses={name.replace("_", " "): training[name].to_numpy() for name in ("task_loss", "unsupervised_loss")},
-        query=read_query(folder, classes) if (folder / "query.parquet").exists() else None,
+        query=read_query(folder, classes, files) if (folder / "query.parquet").exists() else None,
     )
 
 
-def read_query(folder: Path, classes: list[str]) -> QueryResult:
+def read_query(folder: Path, classes: list[str], files: Path) -> QueryResult:
     query = tables.read_table(folder / "query.parquet", tables.QUERY).sort_by("rank")
-    annotations = read_annotations(folder / "annotations.parquet")
-    labels = [label_text(annotations[i], classes) if i in annotations else None for i in query["id"].to_pylist()]
+    places = {
+        i: f"#{rank} · {format_number(score)}" for i, rank, score in zip(*query.to_pydict().values(), strict=True)
+    }
+    annotations = read_annotations(folder / "annotations.parquet", len(classes))
+    if annotations:
+        others = dict.fromkeys((i for i in annotations if i not in places), "not in the query")
+        places = {i: place for i, place in places.items() if i in annotations} | others
+    labels = [label_text(annotations[i], classes) if i in annotations else None for i in places]
     wrong = read_json(folder / "cost.json").get("wrong") or 0 if annotations else 0
-    return QueryResult(query["id"].to_numpy(), query["score"].to_numpy(), labels, wrong)
+    ids = np.array(list(places), np.int64)
+    return QueryResult(ids, list(places.values()), ImageNames(files).first_names(ids), labels, wrong)
 
 
 Result = TypeVar("Result", bound=BaseModel)
@@ -189,10 +253,10 @@ def read_result(path: Path, kind: type[Result]) -> Result:
         raise DataError(f"{path}: {where}: found {first['input']!r}, {first['msg'].lower()}") from error
 
 
-def confusion_counts(metrics: Metrics, predictions: Path, classes: list[str]) -> np.ndarray:
+def confusion_counts(details: Details, predictions: Path, classes: list[str]) -> np.ndarray:
     """Images (for segmentation: pixels) by true class (row) and predicted class (column)."""
-    if metrics.confusion is not None:
-        return np.array(metrics.confusion)
+    if details.confusion is not None:
+        return np.array(details.confusion)
     table = tables.read_csv(predictions, tables.PREDICTIONS)
     actual, predicted = table["actual"].to_pylist(), table["predicted"].to_pylist()
     index = {name: i for i, name in enumerate(classes)}

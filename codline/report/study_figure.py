@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from codline.core.errors import CodlineError
+from codline.core.errors import exit_on_error
 from codline.core.files import atomic_write, read_json, write_json, write_text
 from codline.evaluation.study_statistics import metric_name, results_csv, summarize_study
 from codline.report.chart_layout import (
@@ -66,8 +66,5 @@ def main(folder: Path, draw: bool) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with exit_on_error():
         main(Path(sys.argv[1]), draw="--draw" in sys.argv)
-    except CodlineError as error:
-        sys.stderr.write(f"codline: {error}\n")
-        sys.exit(error.exit_code)

@@ -30,19 +30,49 @@ class Pipeline:
         return list(self.params["cycles"])
 
     @property
+    def inputs(self) -> dict[str, str]:
+        """{name: path} of the files and folders that the dataset is read from."""
+        return dict(self.params.get("inputs") or {})
+
+    @property
     def queries(self) -> list[str]:
         """The cycles that select a query: all but the last."""
         return list(self.params["queries"] or {})
 
     def arguments(self, stage: str, cycle: str | None = None) -> dict[str, str]:
-        """The command-line arguments of a stage; files are relative to the root. Without a cycle, `${...}` stays."""
-        command = self.stages[stage].get("do", self.stages[stage])["cmd"]
+        """The command-line arguments of a stage; files are relative to the root. Without a cycle, `${...}` stays.
+
+        Of scan, `cycle` is the name of an input.
+        """
+        command = self.definition(stage)["cmd"]
         if cycle is not None:
-            values = self.params | {"key": cycle, "item": self.params["cycles"][cycle]}
-            command = re.sub(r"\$\{([\w.]+)\}", lambda match: str(dotted_value(values, match[1])), command)
+            command = self.resolve(command, stage, cycle)
         words = shlex.split(command)[4:]  # after: python -m stages <stage>
         names = [word.removeprefix("--").replace("-", "_") for word in words[::2]]
         return dict(zip(names, words[1::2], strict=True))
+
+    def recorded(self, name: str) -> tuple[set[str], list[str]]:
+        """What dvc.lock records of a stage (`train@c1`): its keys of params.yaml, and its dependencies."""
+        stage, _, cycle = name.partition("@")
+        definition = self.definition(stage)
+        keys = {self.resolve(key, stage, cycle) for key in definition.get("params", []) if isinstance(key, str)}
+        return keys, [self.resolve(path, stage, cycle) for path in definition.get("deps", [])]
+
+    def definition(self, stage: str) -> dict[str, Any]:
+        """The stage in dvc.yaml, with `${...}` in it."""
+        definition: dict[str, Any] = self.stages[stage].get("do", self.stages[stage])
+        return definition
+
+    def resolve(self, text: str, stage: str, cycle: str) -> str:
+        """Replace each `${...}`; `cycle` is empty for a stage that has none."""
+        values = self.params | ({"key": cycle, "item": self.item(stage, cycle)} if cycle else {})
+        return re.sub(r"\$\{([\w.]+)\}", lambda match: str(dotted_value(values, match[1])), text)
+
+    def item(self, stage: str, key: str) -> Any:
+        """What `${item}` is in dvc.yaml: the path of an input; of a cycle, its lines in `cycles` and `queries`."""
+        if stage == "scan":
+            return self.inputs[key]
+        return self.params["cycles"][key] | (self.params["queries"] or {}).get(key, {})
 
     def path(self, stage: str, argument: str, cycle: str | None = None) -> Path:
         return self.root / self.arguments(stage, cycle)[argument]
@@ -50,10 +80,16 @@ class Pipeline:
     def stage_names(self) -> list[str]:
         """All stages of the campaign as DVC names them (`train@c1`), in the order in which they run."""
         per_cycle = {name: stage["foreach"] for name, stage in self.stages.items() if "foreach" in stage}
-        cycles_of = {name: self.cycles if each == "${cycles}" else self.queries for name, each in per_cycle.items()}
-        of_cycles = [f"{name}@{cycle}" for cycle in self.cycles for name in per_cycle if cycle in cycles_of[name]]
+        keys = {"${cycles}": self.cycles, "${queries}": self.queries, "${inputs}": list(self.inputs)}
+        of_inputs = [f"{name}@{key}" for name, each in per_cycle.items() if each == "${inputs}" for key in keys[each]]
+        of_cycles = [
+            f"{name}@{cycle}"
+            for cycle in self.cycles
+            for name, each in per_cycle.items()
+            if each != "${inputs}" and cycle in keys[each]
+        ]
         first, *last = [name for name in self.stages if name not in per_cycle]
-        return [first, *of_cycles, *last]
+        return [*of_inputs, first, *of_cycles, *last]
 
 
 def dotted_value(values: Any, key: str) -> Any:

@@ -53,6 +53,14 @@ def ancestors() -> list[int]:
     return [pid, int(fields.split()[1])] if is_shell else [pid]
 
 
+def start_time(pid: int) -> str:
+    """When a process started, in the kernel's ticks: with its id, it identifies the process. Empty outside Linux."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
 def wait_for_death(pid: int) -> None:
     """Immediate on Linux (pidfd); elsewhere checks five times a second."""
     try:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -12,11 +13,13 @@ from codline.runtime import state_directory
 @contextmanager
 def progress_bar(name: str, unit: str, total: int) -> Iterator[Callable[..., None]]:
     """Yield advance(done, **extra), which records the progress of the stage `name`."""
+    started = time.time()
     interactive = sys.stderr.isatty() and not os.environ.get("CODLINE_QUIET")
     with terminal_bar(name, unit, total) if interactive else nullcontext(None) as show:
 
         def advance(done: int, **extra: Any) -> None:
-            state_directory.write_note("progress", name, {"unit": unit, "done": done, "total": total} | extra)
+            note = {"unit": unit, "done": done, "total": total, "started": started}
+            state_directory.write_note("progress", name, note | extra)
             if show is not None:
                 show(done)
 

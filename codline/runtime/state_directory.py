@@ -15,25 +15,27 @@ def state_root() -> Path:
     return Path(os.environ.get("CODLINE_STATE_DIRECTORY", ".codline"))
 
 
-def checkpoint_path(key: str) -> Path:
-    """The checkpoint file of the training with this key. Deletes the checkpoints of the oldest trainings."""
+def checkpoint_directory(key: str) -> Path:
+    """The directory of the checkpoints of the training with this key. Deletes those of the oldest trainings."""
     directory = state_root() / "checkpoints"
     others = sorted((p for p in directory.glob("*") if p.name != key), key=lambda p: p.stat().st_mtime, reverse=True)
     for old in others[KEPT_CHECKPOINTS - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
-    return directory / key / "last.safetensors"
+    return directory / key
 
 
 def note_path(kind: str, name: str) -> Path:
     """The JSON file of a note. These kinds exist, with what `name` is:
 
-    progress    a running stage: unit, done, total; train adds its training curve
-    seconds     a stage that has succeeded: how long its last run took
+    progress    a running stage: unit, done, total, when it started; train adds its training curve
+    seconds     a stage that has succeeded: when its last run started, how long it took, and in which campaign
     error       a stage that has failed: its error sentence and exit code
+    warnings    a stage: the sentences of its last run, if any
+    snapshot    a stage: the parameters, inputs and code of its last run
+    verified    `inputs`: files that were compared with dvc.lock in this campaign
     unreadable  `prepare`: files of the dataset that cannot be read, with reasons
-    checked     `params` or a study: the digest of the files that were last found valid
     flow        a Prefect flow: its run id and process id
-    runs        a cycle or `campaign`: its MLflow experiment and run
+    runs        a cycle or `campaign`: its MLflow experiment and run, and the campaign's key
     """
     return state_root() / kind / f"{name}.json"
 

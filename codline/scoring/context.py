@@ -15,7 +15,7 @@ from codline.data.labels import lookup_labels
 from codline.data.splits import resolve_amount
 from codline.learning import inference
 from codline.learning.inference import BatchOutputs, Normalize, RequestedOutputs, TakeImages, Transform
-from codline.models.base import Network
+from codline.models.networks.network import Network
 from codline.runtime import state_directory
 from codline.scoring.networks import ScoringNetworks
 
@@ -80,8 +80,8 @@ def draw_subset(ids: np.ndarray, size: float | None, rng: np.random.Generator) -
     return np.sort(rng.choice(ids, min(resolve_amount(size, len(ids)), len(ids)), replace=False))
 
 
-def load_true_labels(path: Path, ids: np.ndarray, subsample: bool) -> TrueLabels:
+def load_true_labels(path: Path, ids: np.ndarray, subsample: bool, classes: int) -> TrueLabels:
     """Look up the true labels of these ids; masks have the pixels that the outputs have."""
-    cells = lookup_labels(ids, path, tables.ORACLE)
+    cells = lookup_labels(ids, path, tables.ORACLE, classes)
     decode = masks.decode_subsampled_targets if subsample else masks.decode_targets
-    return lambda chunk_ids: decode(cells[np.searchsorted(ids, chunk_ids)])
+    return lambda chunk_ids: decode(cells[np.searchsorted(ids, chunk_ids)], classes)

@@ -11,7 +11,8 @@ from torch import Tensor
 from codline.data.dataset_info import DatasetInfo
 from codline.data.random_streams import derive_seed
 from codline.learning import auxiliary_networks, model_file
-from codline.models.base import LossPredictor, Network
+from codline.models.networks.loss_predictor import LossPredictor
+from codline.models.networks.network import Network
 from codline.strategies.base import ReferenceName, Strategy
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 import warnings
 
-from codline.core.errors import CodlineError
+from codline.core.errors import exit_on_error
 
 
 def main() -> None:
@@ -21,11 +21,8 @@ def main() -> None:
         from codline.tracking.follower import follow
 
         follow(arguments.owner)
-    try:
+    with exit_on_error():
         connect(log_everything=arguments.command == "sync")
-    except CodlineError as error:
-        sys.stderr.write(f"codline: {error}\n")
-        sys.exit(error.exit_code)
 
 
 def connect(log_everything: bool) -> None:

@@ -1,7 +1,6 @@
 """The campaign in the workspace as MLflow shows it: its name and parameters, and the metrics in each cycle's files."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,13 +11,13 @@ from typing import Any
 from codline.core.files import file_sha256, read_json
 from codline.data import tables
 from codline.data.dataset_info import DatasetInfo, read_dataset_info
-from codline.runtime import state_directory
+from codline.runtime import stage_times, state_directory
+from codline.runtime.campaign_identity import SEPARATOR, CampaignIdentity
 from codline.runtime.pipeline import Pipeline
+from codline.runtime.stage_times import Span
 from codline.tracking.store import Points
 
-# Sections of params.yaml in which two states of the same campaign may differ: it can be continued with more cycles.
-LENGTH_SECTIONS = ("cycles", "queries", "report")
-PLAIN_METRICS = ("labels", "accuracy", "mean_iou", "loss", "calibration_error")
+EVALUATION_FILES = ("model", "dataset", "validation", "test", "metrics", "details")
 
 
 @dataclass(frozen=True)
@@ -42,31 +41,31 @@ class TrackedCampaign:
         self.pipeline = pipeline
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
-        """The parameters that make it this campaign and no other."""
-        return {key: value for key, value in self.pipeline.params.items() if key not in LENGTH_SECTIONS}
+    def identity(self) -> CampaignIdentity:
+        return CampaignIdentity(self.pipeline.params)
 
-    @cached_property
+    @property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:32]
+        return self.identity.key
 
     @property
     def params(self) -> dict[str, str]:
-        return {key: str(value) for key, value in flatten(self.identity)}
+        """All parameters; `dataset` and `strategy` repeat two of them under names that fit the run list's columns."""
+        short = {"dataset": self.dataset, "strategy": self.identity.method}
+        return {key: str(value) for key, value in flatten(self.identity.params)} | short
 
     @property
     def dataset(self) -> str:
-        return str(self.pipeline.params["prepare"]["dataset"]["name"])
+        return self.identity.dataset
 
-    @property
-    def name(self) -> str:
-        return f"{self.dataset} {self.method} seed {self.pipeline.params['seed']}"
+    def name(self, cycle: str | None = None) -> str:
+        return self.identity.title if cycle is None else SEPARATOR.join((self.identity.title, cycle))
 
-    @property
-    def method(self) -> str:
-        """The strategy, unless all images are labeled from the start and no query is ever selected."""
-        everything_labeled = self.pipeline.params["prepare"]["start"] == "all" and not self.pipeline.queries
-        return "full training" if everything_labeled else str(self.pipeline.params["score"]["strategy"]["name"])
+    @cached_property
+    def data(self) -> Part:
+        """The tables that prepare wrote: other ones under the same parameters mean that the raw input has changed."""
+        names = ("pool", "validation", "test", "labeled")
+        return Part("data", "prepare", tuple(self.pipeline.path("prepare", name) for name in names))
 
     def dataset_info(self) -> DatasetInfo:
         return read_dataset_info(self.pipeline.path("prepare", "dataset"))
@@ -79,8 +78,8 @@ class TrackedCampaign:
 
         parts = [
             Part("training", "train", files("train", "pool", "labeled", "training_curve")),
-            Part("metrics", "evaluate", files("evaluate", "model", "dataset", "test", "metrics")),
-            Part("confusion", "evaluate", files("evaluate", "metrics", "predictions")),
+            Part("metrics", "evaluate", files("evaluate", *EVALUATION_FILES)),
+            Part("confusion", "evaluate", files("evaluate", "details", "predictions")),
         ]
         query_parts = [
             Part("query", "select", files("score", "scores") + files("select", "query")),
@@ -96,11 +95,14 @@ class TrackedCampaign:
         path = self.pipeline.path("train", "training_curve", cycle)
         return curve_points(tables.read_csv(path, tables.TRAINING).to_pylist())
 
-    def metrics(self, cycle: str) -> Points:
-        metrics = read_json(self.pipeline.path("evaluate", "metrics", cycle))
-        plain = {key: metrics[key] for key in PLAIN_METRICS if key in metrics}
-        accuracies = class_metrics("class_accuracy", metrics["per_class_accuracy"])
-        return single_points(plain | accuracies | class_metrics("class_iou", metrics.get("per_class_iou", {})))
+    def metrics(self, cycle: str) -> dict[str, Points]:
+        """{split: metrics of the cycle's model on it}"""
+        metrics, details = (read_json(self.pipeline.path("evaluate", name, cycle)) for name in ("metrics", "details"))
+        known = {key: value for key, value in metrics.items() if value is not None}
+        chosen_by = {key: known.pop(key) for key in list(known) if key.startswith("validation_")}
+        accuracies = class_metrics("class_accuracy", details["per_class_accuracy"])
+        ious = class_metrics("class_iou", details.get("per_class_iou") or {})
+        return {"test": single_points(known | accuracies | ious), "validation": single_points(chosen_by)}
 
     def diagnostics(self, cycle: str) -> Points:
         values = dict(flatten(read_json(self.pipeline.path("diagnose", "diagnostics", cycle))))
@@ -110,6 +112,17 @@ class TrackedCampaign:
     def acquisition_seconds(self, cycle: str) -> dict[str, float]:
         seconds = self.stage_seconds("score", cycle) | self.stage_seconds("select", cycle)
         return seconds | ({"seconds/acquisition": sum(seconds.values())} if len(seconds) == 2 else {})
+
+    def span(self, cycle: str) -> Span | None:
+        """When the cycle's stages ran, if notes tell."""
+        stages = [name for name in self.pipeline.stage_names() if name.endswith(f"@{cycle}")]
+        return stage_times.span_of(stages, self.key)
+
+    def start(self, cycle: str) -> float | None:
+        """When the running training of the cycle started, or its first stage if none is running."""
+        running = state_directory.read_note("progress", f"train@{cycle}") or {}
+        span = self.span(cycle)
+        return running.get("started", span and span.start)
 
     def stage_seconds(self, stage: str, cycle: str) -> dict[str, float]:
         note = state_directory.read_note("seconds", f"{stage}@{cycle}")

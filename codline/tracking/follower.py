@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from codline.core.errors import CodlineError, DataError
-from codline.runtime import state_directory
+from codline.runtime import stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
 from codline.runtime.process_lifetime import wait_for_death
 from codline.tracking.address import unreachable
@@ -119,6 +119,9 @@ class EpochLog:
         """The epochs of a training with the parameters of now: a kill may have left the note of an earlier one."""
         path = state_directory.note_path("progress", f"train@{cycle}")
         if file_version(path) < file_version(Path("params.yaml")):
+            return []
+        snapshot = stage_snapshot.read_snapshot(f"train@{cycle}")
+        if snapshot is not None and snapshot.changed_param():  # edited while it runs: it will be refused
             return []
         epochs: list[dict[str, Any]] = (state_directory.read_note("progress", f"train@{cycle}") or {}).get("curve", [])
         return epochs

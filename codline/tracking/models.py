@@ -14,7 +14,7 @@ from mlflow.types import Schema, TensorSpec
 
 import codline
 from codline.core.files import read_json
-from codline.core.primary_metric import primary_metric
+from codline.core.primary_metric import primary_key, selection_value
 from codline.data.dataset_info import DatasetInfo
 from codline.tracking.campaign import TrackedCampaign
 from codline.tracking.store import CAMPAIGN, CYCLE, MlflowStore
@@ -22,9 +22,12 @@ from codline.tracking.store import CAMPAIGN, CYCLE, MlflowStore
 REQUIREMENTS = ("mlflow", "numpy", "pyarrow", "pydantic", "ruamel.yaml", "safetensors", "torch", "torchvision")
 PACKAGE = Path(codline.__file__).parent
 DESCRIPTION = (
-    "One version per evaluated cycle. "
-    "Alias `best`: highest test accuracy (segmentation: mean IoU), with fewest labels on a tie."
+    "One version per evaluated cycle, with its test metric and its number of labels in tags. "
+    "Alias `best`: highest accuracy on the validation images (segmentation: mean IoU) of all campaigns that have any, "
+    "with fewest labels on a tie; if none has, the last cycle of the campaign that was logged last. "
+    "Alias `last`: the last cycle of that campaign."
 )
+SELECTION = "validation"  # tag of a version: its primary metric on the validation images, if there are any
 
 
 def log_model(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run) -> str:
@@ -89,11 +92,9 @@ def model_signature(dataset: DatasetInfo) -> ModelSignature:
 def register_model(store: MlflowStore, campaign: TrackedCampaign, cycle: str, run: Run, model_id: str) -> None:
     name, metrics = f"codline-{campaign.dataset}", read_json(campaign.pipeline.path("evaluate", "metrics", cycle))
     identity = {CAMPAIGN: campaign.key, CYCLE: cycle}
-    results = {
-        "accuracy": repr(metrics["accuracy"]),
-        "measure": repr(primary_metric(metrics)[1]),
-        "labels": str(metrics["labels"]),
-    }
+    key, selection = primary_key(metrics), selection_value(metrics)
+    results = {key: repr(metrics[key]), "labels": str(metrics["labels"])}
+    results |= {} if selection is None else {SELECTION: repr(selection)}
     versions = model_versions(store, name)
     for version in [version for version in versions if version.tags.items() >= identity.items()]:
         if is_run_deleted(store, version.run_id or ""):
@@ -126,15 +127,23 @@ def model_versions(store: MlflowStore, name: str) -> list[ModelVersion]:
 
 
 def set_aliases(store: MlflowStore, campaign: TrackedCampaign, name: str, versions: list[ModelVersion]) -> None:
-    """`best` is the best of all campaigns on this dataset, in whatever order they were logged.
+    """`best` is chosen among all campaigns on this dataset that have validation images, in whatever order they came.
 
-    `last` is the last cycle of this campaign. (MLflow reserves the alias `latest`.)
+    The test metric never chooses: without validation images `best` is `last`, the last cycle of this campaign.
+    (MLflow reserves the alias `latest`.)
     """
-    ours = [version for version in versions if "measure" in version.tags]
-    best = max(ours, key=lambda version: (float(version.tags["measure"]), -int(version.tags["labels"])))
-    cycles = {version.tags[CYCLE]: version for version in ours if version.tags[CAMPAIGN] == campaign.key}
+    cycles = {version.tags[CYCLE]: version for version in versions if version.tags.get(CAMPAIGN) == campaign.key}
     last = cycles[[cycle for cycle in campaign.pipeline.cycles if cycle in cycles][-1]]
-    aliases = store.client.get_registered_model(name).aliases
+    validated = [version for version in versions if SELECTION in version.tags]
+    best = max(validated, key=selection_order, default=last)
+    model = store.client.get_registered_model(name)
+    if model.description != DESCRIPTION:  # of an earlier release
+        store.client.update_registered_model(name, DESCRIPTION)
     for alias, version in (("best", best), ("last", last)):
-        if str(aliases.get(alias)) != str(version.version):
+        if str(model.aliases.get(alias)) != str(version.version):
             store.client.set_registered_model_alias(name, alias, version.version)
+
+
+def selection_order(version: ModelVersion) -> tuple[float, int]:
+    """By validation metric, then fewest labels."""
+    return float(version.tags[SELECTION]), -int(version.tags["labels"])

@@ -12,9 +12,13 @@ from mlflow.entities import Metric, Param, Run
 from mlflow.exceptions import MlflowException
 
 from codline.tracking.address import tracking_uri, unreachable
+from codline.tracking.run_list import saved_views
 
 Points = dict[str, dict[int, float]]  # {metric: {step: value}}
-CAMPAIGN, CYCLE, PART = "codline.campaign", "codline.cycle", "codline.part."  # tags of runs
+# Tags of runs.
+CAMPAIGN, CYCLE, DATA, PART = "codline.campaign", "codline.cycle", "codline.data", "codline.part."
+Dataset = tuple[str | None, str | None]  # name and digest, as in the run's inputs
+NO_DATASET: Dataset = (None, None)
 CAMPAIGN_RUN = ""  # key of the campaign's own run, among those of its cycles
 REQUEST_LIMIT = 1000  # points or runs per request
 
@@ -32,12 +36,16 @@ class MlflowStore:
         self.experiment = self.experiment_id(os.environ.get("MLFLOW_EXPERIMENT_NAME") or "codline")
 
     def experiment_id(self, name: str) -> str:
+        """The experiment of this name, created if missing, with the views of its run list."""
         experiment = self.client.get_experiment_by_name(name)
-        if experiment is not None:
-            return str(experiment.experiment_id)
-        artifacts = "mlartifacts" if tracking_uri().startswith("sqlite:") else None  # a server has its own location
-        tags = {"mlflow.experimentKind": "custom_model_development"}  # which of MLflow's pages to show
-        return self.client.create_experiment(name, artifacts, tags)
+        if experiment is None:
+            artifacts = "mlartifacts" if tracking_uri().startswith("sqlite:") else None  # a server has its own location
+            kind = {"mlflow.experimentKind": "custom_model_development"}  # which of MLflow's pages to show
+            return self.client.create_experiment(name, artifacts, kind | saved_views())
+        for tag, view in saved_views().items():
+            if tag not in experiment.tags:
+                self.client.set_experiment_tag(experiment.experiment_id, tag, view)
+        return str(experiment.experiment_id)
 
     def runs(self, campaign: str) -> dict[str, Run]:
         """{cycle: run}, and the campaign's own run under CAMPAIGN_RUN.
@@ -65,8 +73,14 @@ class MlflowStore:
             self.client.delete_logged_model(model.model_id)
         self.client.delete_run(run.info.run_id)
 
-    def log_points(self, run: Run, points: Points, *, model: str | None = None, exact: bool = False) -> None:
-        """Log the points that the run lacks. Raises OutdatedRun if it has other values, or, if `exact`, other steps."""
+    def log_points(
+        self, run: Run, points: Points, *, model: str | None = None, dataset: Dataset = NO_DATASET, exact: bool = False
+    ) -> None:
+        """Log the points that the run lacks. Raises OutdatedRun if it has other values, or, if `exact`, other steps.
+
+        `model` and `dataset` are what the metrics are of.
+        """
+        name, digest = dataset
         now, logged_metrics, missing = milliseconds(), self.logged_metrics(run), list[Metric]()
         for key, values in points.items():
             history = self.client.get_metric_history(run.info.run_id, key) if key in logged_metrics else []
@@ -77,7 +91,7 @@ class MlflowStore:
             if exact and logged.keys() - values:
                 raise OutdatedRun
             steps = [step for step in values if step not in logged]
-            missing += [Metric(key, values[step], now, step, model_id=model) for step in steps]
+            missing += [Metric(key, values[step], now, step, model, name, digest) for step in steps]
         self.log_metrics(run, missing)
 
     def log_timings(self, run: Run, seconds: dict[str, float]) -> None:
@@ -95,13 +109,14 @@ class MlflowStore:
         for start in range(0, len(finite), REQUEST_LIMIT):
             self.client.log_batch(run.info.run_id, metrics=finite[start : start + REQUEST_LIMIT])
 
-    def set_status(self, run: Run, status: str) -> None:
-        if run.info.status == status:
+    def set_status(self, run: Run, status: str, end: int | None = None) -> None:
+        """`end`, in milliseconds, is when the work ended: by default now, unless the run has this status already."""
+        if run.info.status == status and end in (None, run.info.end_time):
             return
         if status == "RUNNING":
             self.client.update_run(run.info.run_id, status)
         else:
-            self.client.set_terminated(run.info.run_id, status)
+            self.client.set_terminated(run.info.run_id, status, end)
 
 
 def milliseconds() -> int:

@@ -4,7 +4,8 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from itertools import accumulate
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +13,29 @@ from mlflow.entities import Run
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from codline.core.locks import file_lock
+from codline.core.primary_metric import best_cycle, primary_key
 from codline.runtime import state_directory
 from codline.runtime.pipeline import Pipeline
 from codline.tracking import parts
 from codline.tracking.campaign import Part, TrackedCampaign, curve_points
 from codline.tracking.lock_status import LockStatus
-from codline.tracking.store import CAMPAIGN, CAMPAIGN_RUN, CYCLE, PART, MlflowStore, OutdatedRun, Points
+from codline.tracking.runs import campaign_end, campaign_run, current_runs, cycle_end, cycle_run
+from codline.tracking.store import CAMPAIGN_RUN, PART, MlflowStore, OutdatedRun, Points
 
 LOCK_SECONDS = 50.0  # to wait for another process that is logging
-# {metric of the campaign's run, by number of labels: metric of the cycles' runs}
-LEARNING_CURVES = {
-    "accuracy": "accuracy",
-    "mean_iou": "mean_iou",
-    "loss": "loss",
-    "calibration_error": "calibration_error",
-    "spearman": "diagnose/spearman",
-}
+# Metrics of the cycles' runs that the campaign's run has by number of labels.
+LEARNING_CURVES = (
+    "labels", "accuracy", "accuracy_low", "accuracy_high", "balanced_accuracy", "macro_f1", "validation_accuracy",
+    "mean_iou", "mean_iou_low", "mean_iou_high", "validation_mean_iou", "loss", "calibration_error",
+)  # fmt: skip
 
 
 def sync(store: MlflowStore, pipeline: Pipeline, cycles: list[str], lock: LockStatus) -> Iterator[str]:
     """Log these cycles and the campaign's run; yield one line per cycle."""
     campaign = TrackedCampaign(pipeline)
+    if not lock.may_log(campaign.data.stage, tuple(path for path in campaign.data.files if path.exists())):
+        yield from (f"{cycle}: out of date (data): run dvc repro" for cycle in cycles)
+        return
     for cycle in cycles:
         with exclusive():
             outcome = sync_cycle(store, campaign, lock, cycle)
@@ -56,7 +59,7 @@ def sync_cycle(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatus, 
         logged = log_parts(store, campaign, cycle, run, current)
     complete = {key.removeprefix(PART) for key in run.data.tags} | current.keys()
     if campaign.required_parts(cycle) <= complete:
-        store.set_status(run, "FINISHED")
+        store.set_status(run, "FINISHED", cycle_end(campaign, cycle, run))
     outcome = f"{'replaced by' if replaced else 'logged'} {', '.join(logged)}" if logged else "up to date"
     return f"{outcome}; out of date ({stale}): run dvc repro" if stale else outcome
 
@@ -89,58 +92,56 @@ def log_epochs(store: MlflowStore, pipeline: Pipeline, cycle: str, epochs: list[
         store.set_status(run, status)
 
 
-def cycle_run(store: MlflowStore, campaign: TrackedCampaign, cycle: str) -> Run:
-    """The run of this cycle, nested in that of the campaign; created if missing."""
-    runs = store.runs(campaign.key)
-    parent = campaign_run(store, campaign, runs.get(CAMPAIGN_RUN))
-    tags = {CAMPAIGN: campaign.key, CYCLE: cycle, MLFLOW_PARENT_RUN_ID: parent.info.run_id}
-    run = runs.get(cycle) or store.client.create_run(store.experiment, run_name=cycle, tags=tags)
-    state_directory.write_note("runs", cycle, {"experiment": store.experiment, "run": run.info.run_id})
-    return store.with_params(run, campaign.params)
-
-
-def campaign_run(store: MlflowStore, campaign: TrackedCampaign, existing: Run | None = None) -> Run:
-    tags = {CAMPAIGN: campaign.key}
-    run = existing or store.client.create_run(store.experiment, run_name=campaign.name, tags=tags)
-    state_directory.write_note("runs", "campaign", {"experiment": store.experiment, "run": run.info.run_id})
-    return store.with_params(run, campaign.params)
-
-
 def sync_campaign(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatus) -> None:
     """Log learning curves by number of labels, datasets and the report; set the status by that of the cycles."""
-    runs = store.runs(campaign.key)
-    existing = runs.pop(CAMPAIGN_RUN, None)
-    if not runs and existing is None:
+    runs = current_runs(store, campaign)
+    if not runs:
         return
+    run = campaign_run(store, campaign, runs)
+    runs.pop(CAMPAIGN_RUN, None)
     cycles = campaign.pipeline.cycles
     current = [run for cycle, run in runs.items() if cycle not in cycles or lock.is_current(f"evaluate@{cycle}")]
-    points, run = learning_curves(current), campaign_run(store, campaign, existing)
+    points = learning_curves(current)
     try:
         store.log_points(run, points, exact=True)
     except OutdatedRun:
         store.client.delete_run(run.info.run_id)
-        run = campaign_run(store, campaign)
+        run = campaign_run(store, campaign, runs)
         store.log_points(run, points, exact=True)
     for nested in runs.values():
         if nested.data.tags.get(MLFLOW_PARENT_RUN_ID) != run.info.run_id:
             store.client.set_tag(nested.info.run_id, MLFLOW_PARENT_RUN_ID, run.info.run_id)
     log_study_tags(store, run)
     log_dataset_inputs(store, campaign, run)
+    log_params_file(store, campaign, run)
     log_report(store, campaign, lock, run)
     finished = {cycle for cycle, nested in runs.items() if nested.info.status == "FINISHED"}
-    store.set_status(run, "FINISHED" if finished.issuperset(cycles) else "RUNNING")
+    if finished.issuperset(cycles):
+        store.set_status(run, "FINISHED", campaign_end(runs.values()))
+    else:
+        store.set_status(run, "RUNNING")
 
 
 def learning_curves(runs: list[Run]) -> Points:
     """One point per evaluated cycle, at its number of labels."""
-    cycles = {int(run.data.metrics["labels"]): run.data.metrics for run in runs if "labels" in run.data.metrics}
+    evaluated = [run.data.metrics for run in runs if "labels" in run.data.metrics]
+    cycles = {int(metrics["labels"]): metrics for metrics in sorted(evaluated, key=itemgetter("labels"))}
+    names = {name: name for name in LEARNING_CURVES} | {"spearman": "diagnose/spearman"}
     curves = {
         name: {labels: metrics[key] for labels, metrics in cycles.items() if key in metrics}
-        for name, key in LEARNING_CURVES.items()
+        for name, key in names.items()
     }
-    accuracies = dict(sorted(curves["accuracy"].items()))
-    best = dict(zip(accuracies, accumulate(accuracies.values(), max), strict=True))
-    return {name: curve for name, curve in curves.items() if curve} | {"best_accuracy": best}
+    return {name: curve for name, curve in curves.items() if curve} | best_curve(cycles)
+
+
+def best_curve(cycles: dict[int, dict[str, float]]) -> Points:
+    """The primary test metric of the model that the validation images choose among the cycles so far."""
+    if not cycles:
+        return {}
+    by_name = {str(labels): metrics for labels, metrics in cycles.items()}
+    key = primary_key(next(iter(cycles.values())))
+    best = {labels: best_cycle(dict(islice(by_name.items(), i + 1))) for i, labels in enumerate(cycles)}
+    return {f"best_{key}": {labels: by_name[chosen][key] for labels, chosen in best.items()}}
 
 
 def log_study_tags(store: MlflowStore, run: Run) -> None:
@@ -151,9 +152,16 @@ def log_study_tags(store: MlflowStore, run: Run) -> None:
 
 
 def log_dataset_inputs(store: MlflowStore, campaign: TrackedCampaign, run: Run) -> None:
-    files = {name: campaign.pipeline.path("prepare", name) for name in ("pool", "test")}
+    files = {name: campaign.pipeline.path("prepare", name) for name in ("pool", "validation", "test")}
     if not (run.inputs and run.inputs.dataset_inputs):
-        parts.log_inputs(store, campaign, run, {name: path for name, path in files.items() if path.exists()})
+        parts.log_inputs(store, campaign, run, files)
+
+
+def log_params_file(store: MlflowStore, campaign: TrackedCampaign, run: Run) -> None:
+    params = Part("params", "", (campaign.pipeline.root / "params.yaml",))
+    if run.data.tags.get(PART + params.name) != params.digest:
+        store.client.log_artifact(run.info.run_id, str(params.files[0]))
+        store.client.set_tag(run.info.run_id, PART + params.name, params.digest)
 
 
 def log_report(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatus, run: Run) -> None:

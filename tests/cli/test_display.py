@@ -1,13 +1,17 @@
-"""The progress bars of a campaign: the count of finished stages is right when the campaign ends."""
+"""The progress bars count finished stages; metrics are shown with their intervals."""
 
 import io
+import json
+import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from codline.cli import display
+from codline.runtime import state_directory
 from codline.runtime.pipeline import Pipeline
-from tests.workspace import REPOSITORY
+from tests.workspace import REPOSITORY, Workspace
 
 
 @pytest.fixture
@@ -38,3 +42,40 @@ def test_progress_counts_a_failed_stage_only_once_a_retry_succeeds(
         for outcome in outcomes:
             progress.on_stage_event("prepare", outcome, 0.0)
     assert f"{done} of {len(Pipeline().stage_names())} stages" in terminal.getvalue()
+
+
+def test_progress_shows_the_warnings_of_a_stage_once(
+    terminal: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CODLINE_STATE_DIRECTORY", str(tmp_path))
+    with display.CampaignProgress("starting Prefect") as progress:
+        progress.on_stage_event("prepare", "started", 0.0)
+        state_directory.write_note("warnings", "prepare", {"sentences": ["2 files [a, b] are skipped"]})
+        progress.on_stage_event("prepare", "ran", 0.0)
+    assert terminal.getvalue().count("  prepare: 2 files [a, b] are skipped\n") == 1
+
+
+@pytest.mark.parametrize("cycle", ["c1", "c3"])
+def test_progress_shows_the_primary_metric_of_a_cycle_with_its_interval(
+    terminal: io.StringIO, workspace: Workspace, cycle: str
+) -> None:
+    values = json.loads(workspace.path("evaluate", "metrics", cycle).read_text())
+    with display.CampaignProgress("starting Prefect") as progress:
+        progress.on_stage_event(f"evaluate@{cycle}", "started", 0.0)
+        progress.on_stage_event(f"evaluate@{cycle}", "ran", 1.0)
+    interval = f"[{100 * values['accuracy_low']:.1f}, {100 * values['accuracy_high']:.1f}]"
+    means = f"balanced {values['balanced_accuracy']:.1%}  macro F1 {values['macro_f1']:.1%}"
+    assert f"{values['labels']} labels  accuracy {values['accuracy']:.1%} {interval}  {means}" in terminal.getvalue()
+
+
+def test_learning_curve_has_a_row_with_an_interval_for_every_cycle(terminal: io.StringIO, workspace: Workspace) -> None:
+    display.print_learning_curve()
+    rows = re.findall(r"(c\d) .*? \d+\.\d% \[\d+\.\d, \d+\.\d\] .*? \d+\.\d% .*? \d+\.\d% ", terminal.getvalue())
+    assert rows == ["c1", "c2", "c3"]
+    assert "balanced" in terminal.getvalue()
+
+
+def test_status_shows_metrics_of_cycles_that_are_up_to_date_alone(terminal: io.StringIO, workspace: Workspace) -> None:
+    display.print_status(["train@c3", "evaluate@c3", "report"])
+    assert re.findall(r"(c\d) .*\d\.\d\]", terminal.getvalue()) == ["c1", "c2"]
+    assert "Up to 3 stages to do: codline run" in terminal.getvalue()

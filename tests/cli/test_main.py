@@ -1,17 +1,20 @@
 """The command line: help with an example for each command, one sentence per mistake, exit codes for scripts."""
 
+import contextlib
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
 from codline.cli.main import app
 from codline.cli.options import parse_overrides
 from codline.core.errors import UserError
 from codline.orchestration import presets
-from flows.campaign import params_changes
+from codline.orchestration.params_file import params_changes
 from tests.workspace import REPOSITORY
 
 COMMANDS = [
@@ -49,6 +52,23 @@ def test_parse_overrides_reads_values_as_yaml() -> None:
 def test_parse_overrides_refuses_a_missing_key_or_value(pair: str) -> None:
     with pytest.raises(UserError, match="expected key=value, such as"):
         parse_overrides([pair])
+
+
+@pytest.mark.parametrize("value", ["{crop: 1", "[1,", "*x", "a: b: c", "2024-13-01", "!!python/name:os.system", "@"])
+def test_parse_overrides_refuses_a_malformed_value_with_one_sentence(value: str) -> None:
+    with pytest.raises(UserError, match=r"^-S train\.epochs=.*: the value is not valid YAML \(.*\); expected a value"):
+        parse_overrides([f"train.epochs={value}"])
+
+
+@given(st.text())
+def test_parse_overrides_raises_no_other_error(text: str) -> None:
+    with contextlib.suppress(UserError):
+        parse_overrides([f"train.epochs={text}"])
+
+
+def test_version_is_the_package_s() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.output) == (0, f"codline {version('codline')}\n")
 
 
 def test_params_changes_merges_named_parameters_and_overrides() -> None:

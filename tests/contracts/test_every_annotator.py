@@ -8,7 +8,10 @@ from codline.annotators.base import AnnotationRequest, Annotations, Annotator
 from codline.cli.plugins import members
 from tests.families import variant_id, variants
 
-each_annotator = pytest.mark.parametrize("annotator", variants("annotators"), ids=variant_id)
+# Those of people come from files: tests/stages/test_annotate.py.
+each_annotator = pytest.mark.parametrize(
+    "annotator", [each for each in variants("annotators") if each.needs_true_labels], ids=variant_id
+)
 each_noisy_kind = pytest.mark.parametrize(
     "kind", [kind for kind in members("annotators") if "noise" in kind.model_fields]
 )
@@ -39,6 +42,8 @@ def test_annotate_gives_every_image_a_valid_label(annotator: Annotator, task: tu
     classes, true_labels = task
     annotations = annotate(annotator, true_labels, classes)
     assert annotations.labels.shape == (len(true_labels),)
+    assert annotations.ids.tolist() == list(range(len(true_labels)))
+    assert annotations.names == [annotator.name] * len(true_labels)
     assert annotations.labels.dtype == np.int32
     assert all(0 <= label < classes for label in annotations.labels)
     assert annotations.wrong_count == (annotations.labels != np.array(true_labels, np.int32)).sum()

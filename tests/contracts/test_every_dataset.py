@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,20 @@ def test_load_returns_uint8_images_and_valid_labels(spec: DatasetSpec) -> None:
 
 
 @each_dataset
+def test_load_returns_ascending_ids_and_the_names_of_the_users_own_images(spec: DatasetSpec) -> None:
+    raw = spec.load(np.random.default_rng(0))
+    assert raw.ids.dtype == np.int64
+    assert (np.diff(raw.ids) > 0).all()
+    if not spec.input_paths():
+        assert raw.ids.tolist() == list(range(len(raw.is_test)))
+        assert raw.files is None
+        return
+    assert raw.files is not None
+    assert sorted(set(raw.files["id"].to_pylist())) == raw.ids.tolist()
+    assert all(re.fullmatch("[a-z0-9-]+", name) for name in spec.input_paths())
+
+
+@each_dataset
 def test_load_puts_no_image_into_both_pool_and_test_set(spec: DatasetSpec) -> None:
     raw = spec.load(np.random.default_rng(0))
     assert raw.is_test.dtype == bool
@@ -153,8 +168,9 @@ def test_parquet_crops_images_of_several_sizes_to_one(tmp_path: Path) -> None:
     spec = Parquet(**paths, size=[16, 24], channels=1)
     raw = spec.load(np.random.default_rng(0))
     assert isinstance(raw.images, EncodedImages)
-    assert [raw.images.read(row) for row in range(5, 9)] == cells[8:]
-    assert {raw.images.read(row) for row in range(5)} < set(cells[:8])
-    assert raw.images.name(6) == f"{tmp_path / 'test.parquet'}: row 1"
+    read = [raw.images.read(row) for row in range(9)]
+    assert set(read) >= set(cells[8:])
+    assert {read[row] for row in np.flatnonzero(raw.is_test)} == set(cells[8:])
+    assert raw.images.name(read.index(cells[9])) == f"{tmp_path / 'test.parquet'}: row 1"
     assert load_decoded(spec).images.shape == (9, 1, 16, 24)
-    assert raw.labels.tolist()[5:] == [0, 1, 0, 1]
+    assert [raw.labels[read.index(cell)] for cell in cells[8:]] == [0, 1, 0, 1]

@@ -12,7 +12,8 @@ from torch.nn import functional
 from codline.cli.plugins import members
 from codline.learning import model_file, task_loss
 from codline.models import drn_d_22
-from codline.models.base import ModelSpec, Network, SkipInitialization
+from codline.models.base import ModelSpec
+from codline.models.networks.network import Network, SkipInitialization
 from tests.families import variant_id, variants
 
 CLASSES, SHAPE = 5, (1, 8, 8)

@@ -7,16 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from codline.cli.plugins import members
-from codline.models.base import Network
-from codline.objectives.base import (
-    AuxiliaryModule,
-    DiscrepancyObjective,
-    Objective,
-    TrainingBatch,
-    TrainingContext,
-)
+from codline.models.networks.network import Network
+from codline.objectives.base import DiscrepancyObjective, Objective, TrainingBatch, TrainingContext
 from codline.objectives.cyclic import CyclicObjective
-from codline.objectives.ema import EmaObjective, Teacher
+from codline.objectives.ema import EmaObjective
+from codline.objectives.modules.base import AuxiliaryModule
+from codline.objectives.modules.teacher import Teacher
 from tests.families import variant_id, variants
 
 

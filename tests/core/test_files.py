@@ -1,6 +1,7 @@
 """Atomic writes: a file is complete or absent, also on a full disk."""
 
 import contextlib
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,6 +102,42 @@ def test_atomic_write_creates_the_file_only_when_it_is_complete(tmp_path: Path) 
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files and directories on which fsync was called, by the name that they had then."""
+    paths, fsync = list[Path](), os.fsync
+
+    def record(descriptor: int) -> None:
+        paths.append(Path(f"/proc/self/fd/{descriptor}").readlink())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return paths
+
+
+def test_atomic_write_syncs_the_file_then_its_directory_and_those_that_it_created(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    files.write_text(tmp_path / "new" / "folder" / "out", "x")
+    folder = tmp_path / "new" / "folder"
+    assert synced == [folder / ".out.part", folder, folder.parent, tmp_path]
+    synced.clear()
+    files.write_text(folder / "out", "y")
+    assert synced == [folder / ".out.part", folder]
+    synced.clear()
+    files.write_text(folder / "out", "z", durable=False)
+    assert synced == []
+
+
+def test_atomic_directory_syncs_everything_in_it_before_it_gets_its_name(tmp_path: Path, synced: list[Path]) -> None:
+    with files.atomic_directory(tmp_path / "report") as part:
+        (part / "inner").mkdir()
+        (part / "inner" / "a").write_text("a")
+        (part / "b").write_text("b")
+    assert synced == [part / "inner" / "a", part / "inner", part / "b", part, tmp_path]
+    assert (tmp_path / "report" / "inner" / "a").read_text() == "a"
+
+
 def test_atomic_write_overwrites_what_a_kill_left_behind(tmp_path: Path) -> None:
     with files.atomic_write(tmp_path / "out") as part:
         leftover = part
@@ -130,6 +167,13 @@ def test_read_json_refuses_invalid_and_missing_files(tmp_path: Path) -> None:
         files.read_json(tmp_path / "out.json")
     with pytest.raises(DataError, match="none: not found"):
         files.read_json(tmp_path / "none")
+
+
+def test_user_path_expands_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert files.user_path("~/photos") == tmp_path / "photos"
+    assert files.user_path("a/~/b") == Path("a/~/b")
+    assert files.user_path("~no-such-user/a") == Path("~no-such-user/a")
 
 
 def test_file_sha256_hashes_the_content(tmp_path: Path) -> None:

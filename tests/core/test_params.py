@@ -1,6 +1,8 @@
 """params.yaml: a wrong parameter raises UserError with the key, what was found and what was expected."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,34 @@ SENTENCES = [
     ("cycles.c2.prev", "init", "cycles.c2.prev: found 'init', expected 'c1': each cycle follows the one above it"),
     ("queries", {}, "queries: found none, expected the lines of cycles without the last: c1, c2"),
     ("queries.c2.prev", "init", "queries.c2.prev: found 'init', expected 'c1' as in cycles"),
+    ("queries.c2.answer", "x", "queries.c2.answer: unknown key; did you mean answers?"),
+    (
+        "queries.c2",
+        {"prev": "c1"},
+        "queries.c2.answers: found nothing, expected data/oracle.parquet, which the annotator simulated reads; "
+        "`codline run` writes it",
+    ),
+    (
+        "annotate.annotator",
+        {"name": "people"},
+        "queries.c1.answers: found data/oracle.parquet, expected answers/c1.csv, which the annotator people reads; "
+        "`codline run` writes it",
+    ),
+    (
+        "annotate.annotator",
+        {"name": "people", "answers": "answers.csv"},
+        "annotate.annotator: found {'answers': 'answers.csv', 'name': 'people'}, expected folder instead of answers: "
+        "every query has a file of its own, such as answers/c1.csv",
+    ),
+    *(
+        (
+            "annotate.annotator",
+            {"name": "people", "folder": folder},
+            f"annotate.annotator.folder: found {folder!r}, expected a folder in this directory, of letters, digits, - "
+            "and _, such as answers (not data, cycles, models, queries or report)",
+        )
+        for folder in ("../answers", "/answers", "a;b", "$(a)", "my answers", "data", "queries/a", "a/", "", "a\nb")
+    ),
 ]
 
 
@@ -157,7 +187,8 @@ def test_check_allows_a_start_of_all_with_one_cycle_or_with_people(tmp_path: Pat
     workspace = create_workspace(tmp_path)
     workspace.change(**{"prepare.start": "all"} | params.cycle_chain(1))
     check(tmp_path / "params.yaml")
-    workspace.change(**{"annotate.annotator": {"name": "people", "answers": "answers.csv"}} | params.cycle_chain(3))
+    workspace.change(**params.cycle_chain(3))
+    workspace.ask_people()
     check(tmp_path / "params.yaml")
 
 
@@ -276,10 +307,28 @@ def test_check_refuses_true_loss_with_people_as_annotators(tmp_path: Path) -> No
     workspace = create_workspace(tmp_path)
     workspace.change(**{"score.strategy": {"name": "true_loss"}, "score.truth": "oracle"})
     check(tmp_path / "params.yaml")
-    error = error_after_change(workspace, "annotate.annotator", {"name": "people", "answers": "answers.csv"})
+    error = error_after_change(workspace, "annotate.annotator", {"name": "people"})
     found = "found 'true_loss', which uses the true labels, but the annotator people has none"
     expected = "expected annotate.annotator {name: simulated}"
     assert str(error) == f"params.yaml: score.strategy.name: {found}; {expected}"
+
+
+def test_check_refuses_people_for_masks(tmp_path: Path) -> None:
+    workspace = create_workspace(tmp_path)
+    workspace.change(**{"prepare.dataset": {"name": "streets"}, "prepare.model": {"name": "small_unet"}})
+    check(tmp_path / "params.yaml")
+    error = error_after_change(workspace, "annotate.annotator", {"name": "people"})
+    found = "found 'people', but streets is a segmentation dataset, whose labels are masks; expected simulated"
+    assert str(error) == f"params.yaml: annotate.annotator.name: {found}"
+
+
+def test_check_returns_queries_with_the_file_that_the_annotator_reads(tmp_path: Path) -> None:
+    workspace = create_workspace(tmp_path)
+    assert check(tmp_path / "params.yaml")["queries"] == params.cycle_chain(3)["queries"]
+    workspace.change(**{"annotate.annotator": {"name": "people", "folder": "labels/ours"}})
+    expected = {"c1": {"prev": "init", "answers": "labels/ours/c1.csv"}}
+    expected |= {"c2": {"prev": "c1", "answers": "labels/ours/c2.csv"}}
+    assert check(tmp_path / "params.yaml", derive=True)["queries"] == expected
 
 
 def test_check_picker_refuses_all_but_top_for_strategies_that_select_whole_queries() -> None:
@@ -293,3 +342,13 @@ def test_check_picker_refuses_all_but_top_for_strategies_that_select_whole_queri
         match=r"select\.pick\.name: found 'softmax', but joint_selection selects whole queries; expected top$",
     ):
         check_picker(JointSelection(), Softmax())
+
+
+def test_check_params_imports_no_library_that_takes_seconds() -> None:
+    program = (
+        "import sys; from pathlib import Path; from stages.check_params import check; check(Path('params.yaml'));"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    slow = {"torch", "torchvision", "sklearn", "scipy", "matplotlib"}
+    assert slow.isdisjoint(done.stdout.split())

@@ -165,7 +165,11 @@ def test_take_leaves_no_objects_behind(tmp_path: Path, monkeypatch: pytest.Monke
     assert left < 5000  # a cached view and its batch would take 300 bytes for each of the 200 batches
 
 
-@given(st.sets(st.integers(-20, 60)), st.lists(st.integers(0, 40), max_size=4), st.lists(st.integers(-25, 65)))
+@given(
+    st.sets(st.integers(-20, 60)) | st.sets(st.integers(0, 2**63 - 1) | st.integers(5, 9)),
+    st.lists(st.integers(0, 40), max_size=4),
+    st.lists(st.integers(-25, 65)),
+)
 def test_ascending_ids_find_the_same_rows_as_searchsorted(members: set[int], cuts: list[int], asked: list[int]) -> None:
     ids, queries = np.array(sorted(members), np.int64), np.array(asked, np.int64)
     index = AscendingIds(np.split(ids, sorted(min(cut, len(ids)) for cut in cuts)))
@@ -177,6 +181,18 @@ def test_ascending_ids_find_the_same_rows_as_searchsorted(members: set[int], cut
 
 def test_ascending_ids_store_a_million_consecutive_ids_as_one_run() -> None:
     assert len(AscendingIds(np.split(np.arange(1_000_000), 100)).run_ids) == 1
+
+
+def test_ascending_ids_store_scattered_ids_as_one_array_without_a_copy() -> None:
+    ids = np.sort(np.random.default_rng(0).integers(0, 2**63, 1_000_000))
+    chunks = np.split(ids, 100)
+    tracemalloc.start()
+    index = AscendingIds(chunks)
+    left, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert left < 8.2e6
+    assert peak < 17e6  # the buffer doubles
+    assert index.find(ids[::1000])[0].tolist() == list(range(0, 1_000_000, 1000))
 
 
 @pytest.mark.parametrize("ids", [[1, 1], [3, 2]])

@@ -25,7 +25,8 @@ def scores(count: int = 5) -> pa.Table:
 
 
 def labeled(count: int = 50) -> pa.Table:
-    return pa.table([np.arange(count), np.zeros(count, np.int32), ["init"] * count], schema=tables.LABELED)
+    columns = [np.arange(count), np.zeros(count, np.int32), ["init"] * count, ["dataset"] * count]
+    return pa.table(columns, schema=tables.LABELED)
 
 
 def write_images(path: Path) -> None:
@@ -66,7 +67,7 @@ def test_write_table_uses_no_dictionary_for_columns_that_rarely_repeat(tmp_path:
     files = [pq.ParquetFile(tmp_path / f"{name}.parquet").metadata for name in ("labeled", "scores")]
     columns = [[file.row_group(0).column(i) for i in range(file.num_columns)] for file in files]
     has_dictionary = [[column.has_dictionary_page for column in columns_of_file] for columns_of_file in columns]
-    assert has_dictionary == [[False, True, True], [False, False]]
+    assert has_dictionary == [[False, True, True, True], [False, False]]
     assert [file.num_row_groups for file in files] == [1, -(-300_000 // tables.ROW_GROUP_ROWS)]
 
 
@@ -117,6 +118,13 @@ def test_read_table_refuses_the_right_names_with_the_wrong_types(tmp_path: Path)
 def test_read_table_refuses_null_values(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1, 2], "label": pa.array([3, None], pa.int32())}), tmp_path / "in.parquet")
     with pytest.raises(DataError, match=r"in\.parquet: column label has 1 empty values, expected none"):
+        tables.read_table(tmp_path / "in.parquet", tables.ORACLE)
+
+
+@pytest.mark.parametrize("ids", [[3, 3], [1, 5, 7, 5], [9, 2, 2, 1]])
+def test_read_table_refuses_an_id_that_occurs_twice(tmp_path: Path, ids: list[int]) -> None:
+    tables.write_columns([ids, [0] * len(ids)], tables.ORACLE, tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=rf"in\.parquet: id {sorted(ids, key=ids.count)[-1]} occurs more than once$"):
         tables.read_table(tmp_path / "in.parquet", tables.ORACLE)
 
 

@@ -1,5 +1,6 @@
 """CamVid: the same frames and masks from Parquet files and from folders; void pixels are unlabeled."""
 
+import hashlib
 import io
 import os
 from collections.abc import Callable
@@ -55,6 +56,32 @@ def load(**parameters: object) -> tuple[RawDataset, EncodedImages]:
     return raw, raw.images
 
 
+def sort(cells: list[bytes]) -> list[bytes]:
+    """By id, which follows from the content."""
+    return sorted(cells, key=lambda cell: hashlib.sha256(cell).digest())
+
+
+def test_camvid_names_images_and_watches_the_folders_of_their_masks(tmp_path: Path) -> None:
+    path_of = write_folders(tmp_path)
+    spec = Camvid(train=[path_of("train")], test=[path_of("test")])
+    raw = spec.load(np.random.default_rng(0))
+    assert raw.files is not None
+    names = [f"{split}/0001TP_{number:06}.png" for split in ("test", "train") for number in range(SPLITS[split])]
+    assert sorted(raw.files["file"].to_pylist()) == names
+    folders = {"train-1": "train", "test-1": "test", "train-1-masks": "trainannot", "test-1-masks": "testannot"}
+    assert spec.input_paths() == {name: str(tmp_path / folder) for name, folder in folders.items()}
+
+
+def test_camvid_refuses_identical_frames_with_different_masks(tmp_path: Path) -> None:
+    path_of = write_folders(tmp_path)
+    (tmp_path / "train/copy.png").write_bytes((tmp_path / "train/0001TP_000000.png").read_bytes())
+    (tmp_path / "trainannot/copy.png").write_bytes((tmp_path / "trainannot/0001TP_000001.png").read_bytes())
+    paths = {"train": [path_of("train")], "test": [path_of("test")]}
+    with pytest.raises(DataError, match=r"train/0001TP_000000.png \(mask 0\) and train/copy.png \(mask 1\)"):
+        load(**paths)
+    assert load(**paths, conflicts="skip")[1].count == 7
+
+
 def decode_mask(mask: bytes) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(mask)))
 
@@ -66,10 +93,11 @@ def test_camvid_uses_train_as_the_pool_and_val_only_if_it_is_listed(
     path_of = write_files(tmp_path)
     raw, images = load(train=[path_of("train")], test=[path_of("test")])
     assert (images.count, images.shape) == (8, (3, 9, 12))
-    assert raw.is_test.tolist() == [False] * 5 + [True] * 3
-    assert [images.read(row) for row in range(8)] == make_frames("train")[0] + make_frames("test")[0]
+    read = [images.read(row) for row in range(8)]
+    assert [cell for cell, is_test in zip(read, raw.is_test, strict=True) if is_test] == sort(make_frames("test")[0])
+    assert read == sort(make_frames("train")[0] + make_frames("test")[0])
     with_val, _ = load(train=[path_of("train"), path_of("val")], test=[path_of("test")])
-    assert with_val.is_test.tolist() == [False] * 7 + [True] * 3
+    assert (len(with_val.is_test), with_val.is_test.sum()) == (10, 3)
 
 
 @pytest.mark.parametrize("write_files", [write_tables, write_folders])
@@ -77,9 +105,10 @@ def test_camvid_keeps_the_masks_except_that_void_becomes_255(
     write_files: Callable[[Path], Callable[[str], str]], tmp_path: Path
 ) -> None:
     path_of = write_files(tmp_path)
-    raw, _ = load(train=[path_of("train")], test=[path_of("test")])
-    for label, file in zip(raw.labels, make_frames("train")[1] + make_frames("test")[1], strict=True):
-        mask, original = decode_mask(label), decode_mask(file)
+    raw, images = load(train=[path_of("train")], test=[path_of("test")])
+    mask_of = {cell: mask for split in ("train", "test") for cell, mask in zip(*make_frames(split), strict=True)}
+    for row, label in enumerate(raw.labels):
+        mask, original = decode_mask(label), decode_mask(mask_of[images.read(row)])
         assert set(mask.flat) == {*range(11), 255}
         assert np.array_equal(mask == 255, original == 11)
         assert np.array_equal(mask[original < 11], original[original < 11])
@@ -88,8 +117,10 @@ def test_camvid_keeps_the_masks_except_that_void_becomes_255(
 def test_camvid_draws_a_smaller_pool(tmp_path: Path) -> None:
     path_of = write_tables(tmp_path)
     raw, images = load(train=[path_of("train")], test=[path_of("test")], pool=2)
-    assert raw.is_test.tolist() == [False] * 2 + [True] * 3
-    assert {images.read(0), images.read(1)} < set(make_frames("train")[0])
+    assert {images.read(row) for row in np.flatnonzero(~raw.is_test)} < set(make_frames("train")[0])
+    assert (len(raw.is_test), raw.is_test.sum()) == (5, 3)
+    assert raw.files is not None
+    assert raw.files["id"].to_pylist() == raw.ids.tolist()
     with pytest.raises(
         DataError, match=r"^prepare\.dataset\.pool: found 6, but the training files hold only 5 images$"
     ):

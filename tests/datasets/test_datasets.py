@@ -22,12 +22,15 @@ from codline.core.errors import DataError, UserError
 from codline.data import downloads
 from codline.data.ingest import count_duplicates
 from codline.data.raw_dataset import EncodedImages, RawDataset
+from codline.data.splits import split_dataset
 from codline.datasets import AnyDataset, caltech101
+from codline.orchestration import presets
 from tests import official
-from tests.workspace import Workspace
+from tests.workspace import REPOSITORY, Workspace
 
 DATA = Path(os.environ.get("CODLINE_TEST_DATA", "nowhere"))
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason="CODLINE_TEST_DATA names no folder")
+PRESETS = REPOSITORY / "presets"
 each_dataset = pytest.mark.parametrize("name", official.WRITERS)
 
 
@@ -63,20 +66,12 @@ def split_sizes(raw: RawDataset) -> tuple[int, int]:
 def test_validation_sizes_match_the_papers_table_of_datasets() -> None:
     """The paper's `train` is the training images without those for validation; for Caltech-101 see its docstring."""
     training_images = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
-    pools = {name: count - make_spec(name).validation for name, count in training_images.items()}
+    held_out = {name: presets.resolve(f"{name}-paper", PRESETS)["prepare"]["validation"] for name in training_images}
+    pools = {name: count - held_out[name] for name, count in training_images.items()}
     assert pools == {"cifar10": 45_000, "cifar100": 45_000, "svhn": 65_931}
-    caltech = make_spec("caltech101")
-    assert (caltech.validation, caltech.test, caltech101.IMAGES - caltech.validation - caltech.test) == (915, 915, 6847)
-    assert 7316 + 915 + 915 == 9146
-
-
-@each_dataset
-def test_load_leaves_validation_images_out_of_pool_and_test_set(name: str, small_dataset: Any) -> None:
-    dataset = small_dataset(name, validation=30)
-    everything, without_validation = load(dataset, validation=0), load(dataset)
-    assert len(set(image_bytes(everything))) == len(image_bytes(everything))
-    assert split_sizes(without_validation) == (split_sizes(everything)[0] - 30, split_sizes(everything)[1])
-    assert set(image_bytes(without_validation)) < set(image_bytes(everything))
+    caltech = presets.resolve("caltech101-paper", PRESETS)["prepare"]
+    assert (caltech["validation"], caltech["dataset"]["test"]) == (915, make_spec("caltech101").test) == (915, 915)
+    assert (caltech101.IMAGES - 915 - 915, 7316 + 915 + 915) == (6847, 9146)
 
 
 @each_dataset
@@ -91,16 +86,15 @@ def test_load_draws_a_smaller_pool_from_the_same_images(name: str, small_dataset
 @each_dataset
 def test_load_keeps_the_labels_of_images_in_a_smaller_pool(name: str, small_dataset: Any) -> None:
     dataset = small_dataset(name)
-    everything, few = load(dataset, validation=0), load(dataset, seed=3, pool=9)
+    everything, few = load(dataset), load(dataset, seed=3, pool=9)
     label_of = dict(zip(image_bytes(everything), everything.labels, strict=True))
     assert [label_of[image] for image in image_bytes(few)] == few.labels.tolist()
 
 
 @each_dataset
-@pytest.mark.parametrize("parameter", ["validation", "pool"])
-def test_load_refuses_more_images_than_there_are(name: str, parameter: str, small_dataset: Any) -> None:
-    with pytest.raises(UserError, match=rf"^params\.yaml: prepare\.dataset\.{parameter}: found 90000, but "):
-        load(small_dataset(name, **{parameter: 90_000}))
+def test_load_refuses_a_larger_pool_than_there_are_images(name: str, small_dataset: Any) -> None:
+    with pytest.raises(UserError, match=r"^params\.yaml: prepare\.dataset\.pool: found 90000, but there are only "):
+        load(small_dataset(name, pool=90_000))
 
 
 @each_dataset
@@ -185,7 +179,7 @@ def test_cifar_never_unpickles_a_modified_batch_but_unpacks_it_again(
 
 
 def test_cifar_reads_planes_as_channels_and_class_names_from_the_file(small_dataset: Any, tmp_path: Path) -> None:
-    raw = load(small_dataset("cifar10", validation=0))
+    raw = load(small_dataset("cifar10"))
     rng = np.random.default_rng(0)
     first = official.cifar_batch(rng, 10, official.TRAIN_PER_CLASS, "labels")
     assert np.array_equal(raw.images[: len(first["data"])].reshape(-1, 3072), first["data"])
@@ -195,7 +189,7 @@ def test_cifar_reads_planes_as_channels_and_class_names_from_the_file(small_data
 
 
 def test_svhn_reads_label_ten_as_the_digit_zero(small_dataset: Any) -> None:
-    raw = load(small_dataset("svhn", validation=0))
+    raw = load(small_dataset("svhn"))
     assert raw.images.shape == (60, 3, 32, 32)
     assert raw.labels[:11].tolist() == [*range(10), 0]
     pixels = official.random_pixels(np.random.default_rng(0), 32, 32, 3, 10 * official.TRAIN_PER_CLASS)
@@ -222,7 +216,7 @@ def test_fashion_mnist_refuses_truncated_files(small_dataset: Any, tmp_path: Pat
 def test_caltech_101_has_files_of_many_sizes_and_no_background(
     small_dataset: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    raw = load(small_dataset("caltech101", validation=0))
+    raw = load(small_dataset("caltech101"))
     assert isinstance(raw.images, EncodedImages)
     assert raw.images.shape == (3, 224, 224)
     pictures = [Image.open(io.BytesIO(file)) for file in image_bytes(raw)]
@@ -234,7 +228,7 @@ def test_caltech_101_has_files_of_many_sizes_and_no_background(
 
 
 def test_caltech_101_takes_a_test_share_of_each_class_rounded_up(small_dataset: Any) -> None:
-    raw = load(small_dataset("caltech101", test=0.1, validation=0))
+    raw = load(small_dataset("caltech101", test=0.1))
     each_class = official.TRAIN_PER_CLASS + official.TEST_PER_CLASS
     assert np.bincount(raw.labels[raw.is_test]).tolist() == [1] * 101
     assert split_sizes(raw) == (101 * (each_class - 1), 101)
@@ -242,7 +236,7 @@ def test_caltech_101_takes_a_test_share_of_each_class_rounded_up(small_dataset: 
 
 def test_caltech_101_draws_a_number_of_test_images_from_all_classes(small_dataset: Any) -> None:
     dataset = small_dataset("caltech101", test=50)
-    assert split_sizes(load(dataset)) == (101 * (official.TRAIN_PER_CLASS + official.TEST_PER_CLASS) - 50 - 30, 50)
+    assert split_sizes(load(dataset)) == (101 * (official.TRAIN_PER_CLASS + official.TEST_PER_CLASS) - 50, 50)
     with pytest.raises(UserError, match=r"prepare\.dataset\.test: found 606, but there are only 606 images"):
         load(dataset, test=606)
 
@@ -282,13 +276,13 @@ def test_count_duplicates_counts_test_images_that_are_in_the_pool() -> None:
 def test_prepare_warns_of_test_images_that_are_in_the_pool(
     workspace: Workspace, small_dataset: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dataset = small_dataset("svhn", validation=0)
+    dataset = small_dataset("svhn")
     train, test = (Path(dataset.root) / "svhn" / f"{split}_32x32.mat" for split in ("train", "test"))
     shutil.copy(train, test)
     split_list = dict(datasets.SVHN.split_list)
     split_list["test"] = [*split_list["test"][:2], downloads.md5_checksum(test)]
     monkeypatch.setattr(datasets.SVHN, "split_list", split_list)
-    workspace.change(**{"prepare.dataset": dataset.model_dump(), "prepare.start": 20})
+    workspace.change(**{"prepare.dataset": dataset.model_dump(), "prepare.start": 20, "prepare.validation": 0})
     with caplog.at_level(logging.WARNING):
         workspace.run("prepare")
     assert caplog.messages == ["prepare.dataset: 40 of 40 test images are in the pool too, byte for byte"]
@@ -333,8 +327,13 @@ def test_cifar_10_official_files_are_loaded_with_the_papers_split(cifar10_root: 
     for name, md5 in [*datasets.CIFAR10.train_list, *datasets.CIFAR10.test_list, meta]:
         assert downloads.md5_checksum(cifar10_root / datasets.CIFAR10.base_folder / name) == md5
     raw = load(make_spec("cifar10", root=str(cifar10_root), download=False))
-    assert split_sizes(raw) == (45_000, 10_000)
-    assert len(set(image_bytes(raw))) == 55_000, "no image twice"
+    assert split_sizes(raw) == (50_000, 10_000)
+    assert len(set(image_bytes(raw))) == 60_000, "no image twice"
+    split = split_dataset(raw, start=0.1, validation=5000, seed=0)
+    assert [np.bincount(raw.labels[rows]).tolist() for rows in (split.pool, split.validation)] == [
+        [4500] * 10,
+        [500] * 10,
+    ]
     assert raw.channel_statistics()[0] == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-3)
     assert raw.channel_statistics()[1] == pytest.approx([0.2470, 0.2435, 0.2616], abs=1e-3)
     test = pq.read_table(DATA / "cifar10/test.parquet")
@@ -345,7 +344,7 @@ def test_cifar_10_official_files_are_loaded_with_the_papers_split(cifar10_root: 
 @with_data
 @pytest.mark.slow
 def test_cifar_10_released_deviations_are_those_within_single_images(cifar10_root: Path) -> None:
-    raw = load(make_spec("cifar10", root=str(cifar10_root), download=False, validation=0))
+    raw = load(make_spec("cifar10", root=str(cifar10_root), download=False))
     first = pq.read_table(DATA / "cifar10/train-batch1.parquet")
     assert np.array_equal(raw.images[:10_000], decode_images(first))
     assert split_sizes(raw) == (50_000, 10_000)

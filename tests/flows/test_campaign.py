@@ -6,7 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
+from codline.core import params
 from tests.project import Project
 
 
@@ -14,22 +16,46 @@ def stale_stages(project: Project) -> set[str]:
     return set(json.loads(project.must("dvc", "status", "--json")))
 
 
-def test_campaign_leaves_dvc_nothing_to_do(finished: Project) -> None:
-    assert stale_stages(finished) == set()
-    assert (finished.root / "report/index.html").stat().st_size > 50_000
+def change_strategy(project: Project) -> None:
+    text = (project.root / "params.yaml").read_text()
+    (project.root / "params.yaml").write_text(re.sub(r"strategy: \{.*?\}", "strategy: {name: margin}", text))
 
 
-def test_run_skips_a_finished_campaign(finished: Project) -> None:
-    before = finished.lock
-    output = finished.must("codline", "run")
+def test_campaign_leaves_dvc_nothing_to_do(project: Project) -> None:
+    assert stale_stages(project) == set()
+    assert (project.root / "report/index.html").stat().st_size > 50_000
+
+
+def test_run_skips_a_finished_campaign(project: Project) -> None:
+    before = project.lock
+    output = project.must("codline", "run")
     assert "Everything is up to date." in output
-    assert finished.lock == before
+    assert project.lock == before
 
 
-def test_status_shows_each_cycle_with_its_labels_and_accuracy(finished: Project) -> None:
-    output = finished.must("codline", "status")
-    assert re.search(r"c1 .* 144 .* \d+\.\d\d%", output)
+def test_status_shows_each_cycle_with_its_labels_and_accuracy(project: Project) -> None:
+    output = project.must("codline", "status")
+    assert re.search(r"c1 .* 129 .* \d+\.\d% \[\d+\.\d, \d+\.\d\]", output)
     assert "Everything is up to date." in output
+
+
+def test_status_shows_only_results_of_the_present_parameters(project: Project) -> None:
+    change_strategy(project)
+    output = project.must("codline", "status")
+    assert re.search(r"c1 .* 129 .* \d+\.\d% .* train evaluate +. score select annotate merge diagnose", output)
+    assert re.search(r"c2 [^\d%]* train evaluate", output)
+
+
+def test_campaign_that_waits_for_people_reports_the_cycles_of_the_present_parameters(project: Project) -> None:
+    stopped = project.run("codline", "run", "-S", "annotate.annotator={name: people}", "-S", "prepare.start=0.1")
+    assert stopped.returncode == 3
+    page = (project.root / "report/index.html").read_text()
+    assert "Label the 65 images in queries/c1, then run <code>codline run</code>." in page
+    rows = (project.root / "report/curve.csv").read_text().split()
+    assert [row.split(",")[0].strip('"') for row in rows] == ["cycle", "c1"]
+    assert not (project.root / "cycles/c2/metrics.json").exists()
+    assert re.search(r"cycles/c2/metrics.json[ -]*\n", project.must("dvc", "metrics", "show"))
+    assert "report" not in stale_stages(project)
 
 
 @pytest.mark.parametrize(
@@ -48,27 +74,41 @@ def test_dvc_runs_only_stages_whose_code_changed(project: Project, module: str, 
 
 
 def test_dvc_scores_but_does_not_train_the_first_cycle_for_another_strategy(project: Project) -> None:
-    text = (project.root / "params.yaml").read_text()
-    (project.root / "params.yaml").write_text(re.sub(r"strategy: \{.*?\}", "strategy: {name: margin}", text))
-    assert stale_stages(project) == {"score@c1"}
+    change_strategy(project)
+    assert stale_stages(project) == {"score@c1", "report"}  # the report names the strategy
 
 
 def test_dvc_runs_only_new_stages_and_the_report_for_an_added_cycle(project: Project) -> None:
-    text = (project.root / "params.yaml").read_text()
-    longer = text.replace(
-        "queries:\n  c1:\n    prev: init", "  c3:\n    prev: c2\nqueries:\n  c1:\n    prev: init\n  c2:\n    prev: c1"
-    )
-    assert longer != text
-    (project.root / "params.yaml").write_text(longer)
+    raw = YAML().load(project.root / "params.yaml")
+    raw |= params.cycle_chain(3)
+    YAML().dump(raw, project.root / "params.yaml")
     new = {"score@c2", "select@c2", "annotate@c2", "merge@c2", "diagnose@c2", "train@c3", "evaluate@c3", "report"}
     assert stale_stages(project) <= new
     assert stale_stages(project)
 
 
-def test_dvc_shows_metrics_plots_and_parameters(finished: Project) -> None:
-    assert "cycles/c2/metrics.json" in finished.must("dvc", "metrics", "show")
-    assert "labels" in finished.must("dvc", "plots", "show", "--show-vega", "report/curve.csv")
-    assert "train.epochs" in finished.must("dvc", "params", "diff", "--all")
+def test_dvc_metrics_show_has_the_columns_that_a_person_reads(project: Project) -> None:
+    head, *rows = project.must("dvc", "metrics", "show", "--md").splitlines()
+    assert {"accuracy", "accuracy_low", "accuracy_high", "macro_f1", "validation_accuracy"} < {*head.split()}
+    assert len(head.strip("|").split("|")) < 12
+    assert [row.split()[1] for row in rows if "json" in row] == ["cycles/c1/metrics.json", "cycles/c2/metrics.json"]
+    assert "train.epochs" in project.must("dvc", "params", "diff", "--all")
+
+
+def test_dvc_plots_show_and_diff_need_no_network(project: Project) -> None:
+    project.must("git", "add", "dvc.lock")
+    project.must("git", "commit", "-qm", "results")
+    names = {"learning_curve", "per_class", "confusion", "training"}
+    for revisions in (["show"], ["diff", "HEAD", "workspace"]):
+        project.must("dvc", "plots", *revisions)
+        folder = project.root / "dvc_plots"
+        page = (folder / "index.html").read_text()
+        pictures = [folder / source for source in re.findall(r'<img src="([^"]*)"', page)]
+        assert "script" not in page
+        assert "http" not in page
+        assert {Path(path.name.rpartition("_")[2]).stem for path in pictures} <= names | {"curve", "class"}
+        assert len(pictures) >= 4
+        assert all(path.read_text().startswith("<?xml") for path in pictures)
 
 
 def test_dvc_push_and_pull_transfer_all_results(project: Project, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from codline.core import params
+from codline.runtime.campaign_identity import CampaignIdentity
 from tests.project import Project, running_commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -87,8 +89,10 @@ def test_deployment_that_is_cancelled_and_run_again_ends_with_the_same_bytes(
         artifact["key"]: artifact["type"]
         for artifact in post(served_alone, "artifacts/filter", {"sort": "CREATED_DESC"})
     }
-    assert keys["learning-curve"] == "table"
-    assert keys["query-c1"] == "image"
+    campaign = CampaignIdentity(params.read_yaml(served_alone.root / "params.yaml")).slug
+    assert campaign.startswith("digits-cod-seed-0-")
+    assert keys[f"{campaign}-learning-curve"] == "table"
+    assert keys[f"{campaign}-query-c1"] == "image"
 
 
 PUBLISH = """
@@ -109,8 +113,30 @@ example()
 
 def test_task_publishes_the_progress_of_its_stage(project: Project) -> None:
     project.must("python", "-c", PUBLISH)
-    (artifact,) = post(project, "artifacts/filter", {"artifacts": {"key": {"any_": ["train-c9"]}}})
-    assert (artifact["type"], artifact["data"], artifact["description"]) == ("progress", 100.0, "train@c9: 2 epochs")
+    key = CampaignIdentity(params.read_yaml(project.root / "params.yaml")).slug + "-train-c9"
+    (artifact,) = post(project, "artifacts/filter", {"artifacts": {"key": {"any_": [key]}}})
+    assert (artifact["type"], artifact["data"]) == ("progress", 100.0)
+    assert artifact["description"] == "digits · cod · seed 0: train@c9, 2 epochs"
+
+
+NAMED_BY_ITS_ARGUMENTS = """
+import flows.campaign
+from flows.cycle import cycle
+
+cycle("c1")
+
+def stop():
+    raise SystemExit(9)
+
+flows.campaign.prepare = stop
+flows.campaign.campaign(strategy="entropy", seed=3)
+"""
+
+
+def test_flow_runs_are_named_for_their_campaign_and_cycle(project: Project) -> None:
+    assert project.run("python", "-c", NAMED_BY_ITS_ARGUMENTS).returncode == 9
+    names = {run["name"] for run in post(project, "flow_runs/filter", {"sort": "START_TIME_DESC"})}
+    assert names >= {"digits · cod · seed 0 · c1", "digits · entropy · seed 3"}
 
 
 def test_deployment_refuses_wrong_parameters_before_anything_runs(served: Project) -> None:
@@ -121,7 +147,7 @@ def test_deployment_refuses_wrong_parameters_before_anything_runs(served: Projec
     assert run
     assert "unknown strategy 'entropyy'; did you mean entropy?" in run_state(served, run[1])["message"]
     assert (served.root / "params.yaml").read_bytes() == before
-    assert not (served.root / "data").exists()
+    assert not (served.root / "data/pool.parquet").exists()
     done = served.run("prefect", "deployment", "run", "campaign/local", "--watch", "-p", "preset=digitz")
     run = re.search(r"UUID: (\S+)", done.stdout)
     assert run

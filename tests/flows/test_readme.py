@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import io
+import json
 import os
 import re
 import shlex
@@ -37,6 +38,7 @@ ON_FINISHED_CAMPAIGN = {
     "codline datasets": "digits",
     "codline doctor": "What bytes may depend on",
     "codline track": "c2: up to date",
+    "codline verify": "Files that dvc.lock names",
     "dvc repro": "Data and pipelines are up to date.",
     "dvc metrics show": "cycles/c2/metrics.json",
     "dvc plots show": "dvc_plots/index.html",
@@ -44,8 +46,9 @@ ON_FINISHED_CAMPAIGN = {
 
 
 @pytest.mark.parametrize(("command", "output"), ON_FINISHED_CAMPAIGN.items(), ids=list(ON_FINISHED_CAMPAIGN))
-def test_command_works_on_a_finished_campaign(finished: Project, command: str, output: str) -> None:
-    assert output in run_command(finished, command)
+def test_command_works_on_a_finished_campaign(finished: Project, tmp_path: Path, command: str, output: str) -> None:
+    """On a copy: two test workers would wait for each other's lock of DVC."""
+    assert output in run_command(finished.copy_to(tmp_path / "codline"), command)
 
 
 def test_make_demo_and_make_test_end_with_commands_that_are_tested(finished: Project) -> None:
@@ -163,18 +166,41 @@ def test_images_without_labels_are_labeled_by_people(untouched: Project) -> None
     for row in range(70):
         folder = ("cat", "dog")[row % 2] if row < 40 else ""
         write_photo(untouched.root / "photos" / folder / f"{row:02}.jpg", rng)
-    command = "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}' -S prepare.start=30"
-    command += " -S select.budget=20 -S 'annotate.annotator={name: people, answers: answers.csv}'"
+    command = "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}' -S select.budget=20"
+    command += " -S 'annotate.annotator={name: people}'"
     assert command in commands()
     stopped = untouched.run(*shlex.split(command))
     assert stopped.returncode == 3
-    expected = "answers.csv: 20 of the 20 images asked for have no label yet; `codline query c1` shows them"
+    expected = "answers/c1.csv: 20 of 20 images have no label yet; label the images in queries/c1"
     assert expected in stopped.stderr
+    assert len([path for path in (untouched.root / "queries/c1").iterdir() if path.suffix != ".html"]) == 20
     assert "20 images are in queries/c1" in run_command(untouched, "codline query c1")
-    answers = untouched.root / "answers.csv"
-    answers.write_text(answers.read_text().replace(",\n", ",cat\n"))
+    answers = untouched.root / "answers/c1.csv"
+    header, *rows = answers.read_text().splitlines()
+    assert header == "file,label,id"
+    write_labels(answers, rows, ["cta"] * 3 + ["cat"] * 17)
+    refused = untouched.run("codline", "run")
+    assert refused.returncode == 3
+    assert refused.stderr.count("found the label 'cta'; did you mean cat?") == 3
+    write_labels(answers, rows, ["cat"] * 20)
     assert "Learning curve" in run_command(untouched, "codline run")
     assert (untouched.root / "report/index.html").exists()
+    write_labels(answers, rows, ["dog"] + ["cat"] * 19)
+    stale = json.loads(untouched.must("dvc", "status", "--json"))
+    assert [name for name, changes in stale.items() if "answers/c1.csv" in str(changes)] == ["annotate@c1"]
+    assert list(stale) == ["annotate@c1"]
+    run_command(untouched, "codline run")
+    history = (untouched.root / "answers/history.csv").read_text().splitlines()
+    assert history[-1].endswith(",dog,people,cat")
+    run_command(untouched, "codline export labels.csv")
+    assert (untouched.root / "labels.csv").read_text().count(",people,c1,") == 20
+
+
+def write_labels(path: Path, rows: list[str], labels: list[str]) -> None:
+    """Fill in the second column of an answer sheet."""
+    cells = [row.split(",") for row in rows]
+    lines = [f"{file},{label},{image_id}" for (file, _, image_id), label in zip(cells, labels, strict=True)]
+    path.write_text("\n".join(["file,label,id", *lines]) + "\n")
 
 
 def test_study_prints_a_row_per_arm_and_writes_its_results(untouched: Project) -> None:
@@ -275,7 +301,7 @@ IN_TESTS: dict[Callable[..., object], list[str]] = {
     test_folder_with_a_subfolder_per_class_is_a_dataset: [
         "codline run -S 'prepare.dataset={name: folder, path: photos, size: 64}'"
     ],
-    test_images_without_labels_are_labeled_by_people: ["codline query c1"],
+    test_images_without_labels_are_labeled_by_people: ["codline query c1", "codline export labels.csv"],
     test_study_prints_a_row_per_arm_and_writes_its_results: ["codline study digits-strategies"],
 }
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from codline.core.errors import TrainingError
-from codline.core.files import read_json
+from codline.core.files import read_json, write_json
 from codline.orchestration.worktrees import has_finished
+from tests.flows.test_deployments import post
 from tests.project import Project, clone_with_small_campaign, kill, make_once, running_commands
 from tests.tiny_study import TINY
 
@@ -25,6 +26,9 @@ def finished_study(
         project = clone_with_small_campaign(folder / "codline", **api, **fork_server_environment)
         (project.root / "studies/tiny.yaml").write_text(TINY)
         project.must("codline", "study", "tiny", "--jobs", "2", timeout=580)
+        # From this worker's server: other workers, which share the project, have servers of their own.
+        runs = post(project, "flow_runs/filter", {"flow_runs": {"name": {"like_": "tiny"}}})
+        write_json(folder / "flow_runs.json", [run["name"] for run in runs])
 
     return Project(make_once(tmp_path_factory, "finished_study", make) / "codline", **api, **fork_server_environment)
 
@@ -76,6 +80,12 @@ def test_study_logs_its_points_to_the_mlflow_of_the_project(finished_study: Proj
         assert {row[0] for row in database.execute("select distinct status from runs")} == {"FINISHED"}
     assert (finished_study.root / "mlartifacts").exists()
     assert not list(study_folder(finished_study).glob("*/mlartifacts"))
+
+
+def test_study_names_the_flow_runs_of_its_points(finished_study: Project) -> None:
+    points = {f"tiny · {arm} · seed {seed}" for arm in ("random", "entropy") for seed in (0, 1)}
+    cycles = {f"{name} · {cycle}" for name in points for cycle in ("c1", "c2")}
+    assert {*read_json(finished_study.root.parent / "flow_runs.json")} == {"tiny"} | points | cycles
 
 
 def test_study_does_not_touch_the_campaign_of_the_project(finished_study: Project) -> None:

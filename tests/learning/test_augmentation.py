@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from codline.learning.augmentation import Augmentation, random_flip, random_shift
+from codline.learning.augmentation import Augmentation
+from codline.learning.image_transforms import random_flip, random_shift
 
 seeds = st.integers(0, 10**6)
 batches = st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5)).map(

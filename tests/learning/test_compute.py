@@ -14,8 +14,9 @@ from codline.core.errors import UserError
 from codline.core.params import Compute
 from codline.learning import compute, inference
 from codline.learning.augmentation import Augmentation
-from codline.learning.fit import Recipe, TrainingData, fit
-from codline.models.base import Network
+from codline.learning.fit import TrainingData, fit
+from codline.learning.recipe import Recipe
+from codline.models.networks.network import Network
 from codline.models.small_cnn import SmallCnn
 from codline.objectives.base import Objective, TrainingContext
 from codline.objectives.cyclic import CyclicObjective

@@ -18,7 +18,7 @@ from codline.data.array_store import ArrayStore
 from codline.data.labels import unlabeled_ids
 from codline.learning.fit import fit
 from codline.learning.inference import Normalize, RequestedOutputs, forward_batches
-from codline.models.base import Network
+from codline.models.networks.network import Network
 from codline.models.small_cnn import SmallCnn
 from tests.learning.test_fit import EPOCHS, FIRST_CYCLE, make_data, make_network, make_recipe
 from tests.workspace import Workspace
@@ -125,13 +125,13 @@ def test_forward_batches_holds_one_batch_in_memory(tmp_path: Path) -> None:
     assert peak_memory(lambda: run_first(count)) < 1.2 * peak_memory(lambda: run_first(400))
 
 
-def test_score_syncs_each_file_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_score_syncs_each_file_and_its_directory_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     synced, fsync = list[int](), os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file))[1])
     workspace.change(**{"score.batch_size": 8})
     workspace.run("score", "c2")
     assert unlabeled_count(workspace) > 8 * 10
-    assert len(synced) == 2  # outputs, scores
+    assert len(synced) == 4  # outputs, scores, and the directory after each
 
 
 @pytest.mark.parametrize(("picker", "passes"), [("top", 1), ("softmax", 1), ("class_balanced", 1), ("power", 2)])

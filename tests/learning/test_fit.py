@@ -2,26 +2,32 @@
 
 import copy
 import itertools
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
 from torch import nn
 
 from codline.core.errors import TrainingError, UserError
 from codline.data import tables
 from codline.learning import checkpoints
 from codline.learning.checkpoints import Checkpoint
-from codline.learning.fit import Recipe, TrainingData, TrainingRun, TrainingState, fit
+from codline.learning.fit import TrainingData, TrainingRun, TrainingState, fit
 from codline.learning.inference import Normalize
 from codline.learning.model_file import read_tensors, tensors_under
-from codline.models.base import Network
+from codline.learning.recipe import Recipe
+from codline.models.networks.network import Network
 from codline.objectives.base import TrainingContext
+from codline.runtime import code_files
+from tests.bits import flip_bit
 from tests.workspace import Workspace
 
 EPOCHS = 5
@@ -224,20 +230,42 @@ def test_checkpoint_of_other_inputs_is_not_resumed(make_checkpoint: Callable[...
 
 
 def test_checkpoint_of_other_code_is_not_resumed(
-    make_checkpoint: Callable[..., Checkpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_checkpoint: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert {Path(checkpoints.__file__), checkpoints.ROOT / "codline/core/files.py"} <= set(checkpoints.code_files())
+    assert {"codline/learning/checkpoints.py", "codline/core/files.py"} <= set(code_files.imported_files())
     make_checkpoint(seed=0).write(STATE)
-    (tmp_path / "module.py").write_text("changed")
-    monkeypatch.setattr(checkpoints, "code_files", lambda: [tmp_path / "module.py"])
+    other = code_files.code_at_start() | {"codline/learning/fit.py": "0" * 64}
+    monkeypatch.setattr(code_files, "code_at_start", lambda: other)
     assert make_checkpoint(seed=0).read() is None
 
 
-def test_corrupt_checkpoint_is_ignored(make_checkpoint: Callable[..., Checkpoint]) -> None:
+def test_truncated_checkpoint_is_discarded(make_checkpoint: Callable[..., Checkpoint]) -> None:
     checkpoint = make_checkpoint(seed=0)
     checkpoint.write(STATE)
     checkpoint.path.write_bytes(checkpoint.path.read_bytes()[:-100])
     assert checkpoint.read() is None
+    assert not checkpoint.path.exists()
+
+
+@given(data=st.data())
+def test_checkpoint_with_any_flipped_bit_is_discarded_for_the_one_before(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    (folder / "labeled").write_text("labels")
+    with pytest.MonkeyPatch.context() as patch:
+        warnings = BufferingHandler(capacity=10)
+        patch.setattr(logging.getLogger("codline"), "handlers", [warnings])
+        patch.setenv("CODLINE_STATE_DIRECTORY", str(folder))
+        checkpoint = Checkpoint([folder / "labeled"], seed=0)
+        for epoch in (1, 2):
+            checkpoint.write(replace(STATE, epoch=epoch))
+        flip_bit(checkpoint.path, data.draw(st.integers(0, 8 * checkpoint.path.stat().st_size - 1)))
+        resumed = checkpoint.read()
+    assert resumed is not None
+    assert resumed.epoch == 1
+    (warning,) = [record.getMessage() for record in warnings.buffer]
+    assert warning.endswith("damaged, so it was discarded; training goes on after epoch 1")
 
 
 def test_checkpoints_of_the_last_three_trainings_are_kept(
@@ -266,8 +294,10 @@ def test_train_killed_in_the_middle_and_run_again_writes_the_same_bytes(workspac
         with pytest.raises(KilledError):
             workspace.run("train", "c2")
     assert not any(path.exists() for path in outputs)
-    (checkpoint,) = Path(".codline/checkpoints").glob("*/*")
-    assert read_tensors(checkpoint)[1]["epoch"] == 2
+    (checkpoint,) = Path(".codline/checkpoints").glob("*/last.checkpoint")
+    state = checkpoints.read_state(checkpoint)
+    assert state is not None
+    assert state.epoch == 2
     workspace.run("train", "c2")
     assert [path.read_bytes() for path in outputs] == expected
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from codline.learning.gradient_norm import squared_norms
-from codline.models.base import Network
+from codline.models.networks.network import Network
 from codline.models.small_cnn import SmallCnn
 
 

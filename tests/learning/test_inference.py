@@ -9,7 +9,7 @@ from torch import nn
 from codline.data import dataset_info, image_store
 from codline.learning.inference import Normalize, RequestedOutputs, batch_slices, forward_batches, stream_logits
 from codline.learning.model_file import load_network
-from codline.models.base import Network
+from codline.models.networks.network import Network
 from tests.workspace import Workspace
 
 CPU = torch.device("cpu")

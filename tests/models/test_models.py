@@ -14,7 +14,8 @@ from torchvision.models import ResNet18_Weights
 
 from codline.core.errors import DataError
 from codline.learning import model_file
-from codline.models.drn_d_22 import BilinearUpsample, DrnD22
+from codline.models.drn_d_22 import DrnD22
+from codline.models.networks.layers import BilinearUpsample
 from codline.models.resnet18 import ResNet18
 from codline.models.resnet18_224 import ResNet18At224
 from codline.models.small_cnn import SmallCnn
@@ -158,7 +159,7 @@ def test_drn_d_22_takes_the_datasets_own_size_and_multiples_of_its_stride() -> N
 
 
 def test_bilinear_upsample_equals_interpolate_and_has_no_parameters() -> None:
-    upsample = BilinearUpsample(2, (80, 48))
+    upsample = BilinearUpsample(2, (80, 48), stride=8)
     coarse = torch.randn(1, 2, 10, 6)
     expected = functional.interpolate(coarse, scale_factor=8, mode="bilinear", align_corners=False)
     inner = (..., slice(8, -8), slice(8, -8))  # at the border a transposed convolution decays to zero

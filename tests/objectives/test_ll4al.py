@@ -12,9 +12,11 @@ from codline.core.errors import UserError
 from codline.data.dense_outputs import IGNORE_INDEX
 from codline.data.masks import encode_mask
 from codline.learning import auxiliary_networks, inference, task_loss
-from codline.learning.fit import Recipe, TrainingData, fit
+from codline.learning.fit import TrainingData, fit
 from codline.learning.inference import Normalize, RequestedOutputs
-from codline.models.base import LossPredictor, Network, predictor_from_tensors
+from codline.learning.recipe import Recipe
+from codline.models.networks.loss_predictor import LossPredictor, predictor_from_tensors
+from codline.models.networks.network import Network
 from codline.models.small_cnn import SmallCnn
 from codline.models.small_unet import SmallUnet
 from codline.objectives.base import TrainingBatch, TrainingContext

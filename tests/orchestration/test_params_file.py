@@ -1,13 +1,17 @@
 """params.yaml is edited as a whole: overrides and presets are checked first, comments are kept."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
+from codline.cli.plugins import members
 from codline.core import params
 from codline.core.errors import UserError
-from codline.orchestration.params_file import PARAMS, update_params
+from codline.orchestration import people_defaults
+from codline.orchestration.params_file import PARAMS, set_value, update_params
+from codline.strategies.base import BatchStrategy, Strategy
 from tests.project import Project
 from tests.workspace import REPOSITORY
 
@@ -37,6 +41,22 @@ def test_update_params_keeps_the_comments_of_params_yaml(project: Project, monke
     assert "epochs: 5" in text
     assert "# share of the epochs after" in text
     assert "first_cycle" not in text
+
+
+def test_update_params_writes_mappings_in_one_line_and_leaves_valid_yaml_when_it_takes_them_back(
+    untouched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(untouched.root)
+    Path("photos").mkdir()
+    dataset = {"name": "folder", "path": "photos", "size": 64}
+    update_params({"prepare.dataset": dataset, "annotate.annotator": {"name": "people"}})
+    text = PARAMS.read_text()
+    assert "\ninputs: {images: photos} #" in text
+    assert "\n  dataset: {name: folder, path: photos, size: 64}\n" in text
+    assert "\n  pick: {name: power, beta: 1.0} #" in text
+    assert "\n  c1: {prev: init, answers: answers/c1.csv}\n" in text
+    update_params({}, "digits")
+    assert params.read_yaml(PARAMS) == params.read_yaml(REPOSITORY / "params.yaml")
 
 
 def test_update_params_writes_a_preset_and_overrides_it(untouched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,3 +93,41 @@ def test_update_params_writes_nothing_if_a_preset_is_invalid(
     with pytest.raises(UserError, match=r"unknown preset 'mime'; did you mean mine"):
         update_params({"seed": 3}, "mime")
     assert PARAMS.read_bytes() == before
+
+
+def test_update_params_uses_all_labels_and_spreads_queries_when_people_become_annotators(
+    untouched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(untouched.root)
+    update_params({"annotate.annotator": {"name": "people"}})
+    found = params.read_yaml(PARAMS)
+    assert (found["prepare"]["start"], found["select"]["pick"]) == ("all", people_defaults.PICK)
+    assert found["queries"] == {"c1": {"prev": "init", "answers": "answers/c1.csv"}}
+    update_params({"prepare.start": 30, "select.pick.name": "top"} | params.cycle_chain(3))
+    found = params.read_yaml(PARAMS)
+    assert (found["prepare"]["start"], found["select"]["pick"]) == (30, {"name": "top"})
+    assert {link["answers"] for link in found["queries"].values()} == {"answers/c1.csv", "answers/c2.csv"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "start", "pick"),
+    [
+        ({"prepare.start": 30}, 30, "power"),
+        ({"select.pick.name": "softmax"}, "all", "softmax"),
+        ({"score.strategy": {"name": "core_set"}}, "all", "top"),
+    ],
+)
+def test_people_defaults_leave_what_is_given(changes: dict[str, Any], start: object, pick: str) -> None:
+    document = params.read_yaml(REPOSITORY / "params.yaml")
+    for key, value in ({"annotate.annotator.name": "people"} | changes).items():
+        set_value(document, key, value)
+    for key, value in people_defaults.people_defaults(document, was_simulated=True, given=list(changes)).items():
+        set_value(document, key, value)
+    assert (document["prepare"]["start"], document["select"]["pick"]["name"]) == (start, pick)
+
+
+@pytest.mark.parametrize("strategy", members("strategies"))
+def test_selects_whole_queries_knows_every_strategy(strategy: type[Strategy], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    name = strategy.model_fields["name"].default
+    assert people_defaults.selects_whole_queries(name) == issubclass(strategy, BatchStrategy)

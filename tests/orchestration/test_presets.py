@@ -130,7 +130,7 @@ def test_released_presets_match_the_weights_and_subsets_of_the_authors_code() ->
 
 def test_paper_presets_hold_out_validation_images_and_released_ones_do_not() -> None:
     held_out = {
-        name: [flat_values(f"{name}-{variant}")["prepare.dataset.validation"] for variant in ("paper", "released")]
+        name: [flat_values(f"{name}-{variant}")["prepare.validation"] for variant in ("paper", "released")]
         for name in DATASETS
     }
     assert held_out == {"cifar10": [5000, 0], "cifar100": [5000, 0], "svhn": [7326, 0], "caltech101": [915, 0]}

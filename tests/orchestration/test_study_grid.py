@@ -115,14 +115,6 @@ def test_study_points_refuse_overrides_of_what_the_study_varies(key: str) -> Non
         points_of(TINY, **{key: 3})
 
 
-def test_study_points_name_existing_dataset_files_by_absolute_paths(directory: Path) -> None:
-    (directory / "train.parquet").touch()
-    base = "train.epochs: 1, prepare.dataset: {name: parquet, train: [], test: [elsewhere.parquet]}"
-    points = points_of(TINY.replace("train.epochs: 1", base), prepare__dataset__train=["train.parquet"])
-    dataset = params_of(points[0])["prepare"]["dataset"]
-    assert dataset == {"name": "parquet", "train": [str(directory / "train.parquet")], "test": ["elsewhere.parquet"]}
-
-
 def test_study_like_another_inherits_base_cycles_and_seeds() -> None:
     write_study(TINY)
     other = write_study("{name: other, title: o, like: tiny, base: {train.epochs: 7}, arms: {a: {}}}", "other")

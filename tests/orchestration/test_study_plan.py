@@ -27,6 +27,10 @@ def edit(path: Path) -> None:
     path.write_text(path.read_text() + "# edited\n")
 
 
+def params_with_seed(seed: int) -> str:
+    return f"seed: {seed}\nprepare: {{dataset: {{name: digits}}}}\n"
+
+
 def test_lock_study_refuses_a_second_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plan = StudyPlan(Study(name="tiny", title="", arms={"a": {}}, seeds=[0]), [], "", "")
@@ -59,16 +63,16 @@ def test_prepare_worktree_keeps_the_dvc_lock_when_the_commit_changes(
     monkeypatch.chdir(clone.root)
     worktree = clone.root / ".codline/studies/tiny/a-s0"
     cache = clone.root / "cache"
-    worktrees.prepare_worktree(worktree, worktrees.head_commit(), "seed: 1\n", cache)
+    worktrees.prepare_worktree(worktree, worktrees.head_commit(), params_with_seed(1), cache)
     assert not (worktree / "dvc.lock").exists()
     (worktree / "dvc.lock").write_text("mine")
     edit(clone.root / CODE_FILE)
     clone.must("git", "commit", "-qam", "edit")
-    worktrees.prepare_worktree(worktree, worktrees.head_commit(), "seed: 2\n", cache)
+    worktrees.prepare_worktree(worktree, worktrees.head_commit(), params_with_seed(2), cache)
     assert (worktree / "dvc.lock").read_text() == "mine"
-    assert (worktree / "params.yaml").read_text() == "seed: 2\n"
+    assert (worktree / "params.yaml").read_text() == params_with_seed(2)
     assert (worktree / CODE_FILE).read_text().endswith("# edited\n")
     assert clone.must("dvc", "cache", "dir").strip() == str(clone.root / ".dvc/cache")
     shutil.rmtree(worktree)
-    worktrees.prepare_worktree(worktree, worktrees.head_commit(), "seed: 3\n", cache)
-    assert (worktree / "params.yaml").read_text() == "seed: 3\n"
+    worktrees.prepare_worktree(worktree, worktrees.head_commit(), params_with_seed(3), cache)
+    assert (worktree / "params.yaml").read_text() == params_with_seed(3)

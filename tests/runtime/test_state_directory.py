@@ -1,5 +1,6 @@
 """Notes of the state directory, and progress notes."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,9 @@ def test_read_note_ignores_a_damaged_note(root: Path) -> None:
 
 
 def test_progress_bar_writes_progress_notes() -> None:
+    before = time.time()
     with progress_bar("train@c1", "epoch", 3) as advance:
         advance(2, curve=[1])
-        note = {"unit": "epoch", "done": 2, "total": 3, "curve": [1]}
-        assert state_directory.read_note("progress", "train@c1") == note
+        note = state_directory.read_note("progress", "train@c1") or {}
+        assert before <= note.pop("started") <= time.time()
+        assert note == {"unit": "epoch", "done": 2, "total": 3, "curve": [1]}

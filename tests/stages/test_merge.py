@@ -57,7 +57,7 @@ def test_merge_accepts_no_annotations(workspace: Workspace) -> None:
 def test_merge_refuses_an_id_labeled_twice(workspace: Workspace, unlabeled: list[int]) -> None:
     twice = unlabeled[2]
     write_annotations(workspace, [twice, unlabeled[3], twice], [1, 2, 1])
-    assert run_failing(workspace) == f"cycles/c1/annotations.parquet: id {twice} is labelled twice"
+    assert run_failing(workspace) == f"cycles/c1/annotations.parquet: id {twice} occurs more than once"
 
 
 def test_merge_refuses_an_id_that_has_a_label_already(workspace: Workspace) -> None:

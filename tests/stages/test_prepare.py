@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from codline.core import params
 from codline.core.errors import UserError
@@ -17,14 +18,15 @@ from tests.workspace import Workspace
 
 
 def read_ids(workspace: Workspace, argument: str) -> set[int]:
-    schema = {"pool": tables.POOL, "oracle": tables.ORACLE, "test": tables.TEST, "labeled": tables.LABELED}[argument]
+    schema = getattr(tables, argument.upper())
     return set(tables.read_table(workspace.path("prepare", argument), schema)["id"].to_pylist())
 
 
-def test_prepare_splits_all_images_into_pool_and_test(workspace: Workspace) -> None:
-    images = set(image_store.open_image_store(workspace.path("prepare", "images")).ids.tolist())
-    assert read_ids(workspace, "pool") | read_ids(workspace, "test") == images
-    assert not read_ids(workspace, "pool") & read_ids(workspace, "test")
+def test_prepare_splits_all_images_into_pool_validation_and_test(workspace: Workspace) -> None:
+    images = image_store.open_image_store(workspace.path("prepare", "images")).ids.tolist()
+    splits = [read_ids(workspace, name) for name in ("pool", "validation", "test")]
+    assert all(splits)
+    assert sorted(image for split in splits for image in split) == images
     assert read_ids(workspace, "oracle") == read_ids(workspace, "pool")
     assert read_ids(workspace, "labeled") < read_ids(workspace, "pool")
 
@@ -112,15 +114,18 @@ def test_prepare_may_label_the_whole_pool_which_leaves_nothing_to_select(workspa
         workspace.run("select", "c1")
 
 
+def save_noise(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (9, 9, 3), np.uint8)).save(path)
+
+
 @pytest.fixture
 def half_labeled(workspace: Workspace) -> Workspace:
     """A dataset of twelve images of two classes, and twelve without a label."""
-    rng = np.random.default_rng(0)
     for row in range(24):
-        path = Path("photos") / (f"{'ab'[row % 2]}/{row}.png" if row < 12 else f"{row}.png")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8)).save(path)
+        save_noise(Path("photos") / (f"{'ab'[row % 2]}/{row}.png" if row < 12 else f"{row}.png"), row)
     workspace.change(**{"prepare.dataset": {"name": "folder", "path": "photos", "test": 0.25}, "prepare.start": 5})
+    workspace.change(**{"prepare.validation": 0})
     return workspace
 
 
@@ -128,15 +133,17 @@ def test_prepare_draws_the_first_labels_from_the_images_with_a_label(
     half_labeled: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     half_labeled.run("prepare")
-    assert caplog.messages == [
-        "12 of 21 images of the pool have no label: annotate.annotator={name: people, answers: answers.csv}"
-    ]
-    assert [len(read_ids(half_labeled, name)) for name in ("pool", "oracle", "test")] == [21, 9, 3]
+    pool, oracle, test = (len(read_ids(half_labeled, name)) for name in ("pool", "oracle", "test"))
+    hint = "people label them (annotate.annotator={name: people})"
+    assert caplog.messages == [f"12 of {pool} images of the pool have no label; {hint}"]
+    assert (pool, oracle) == (24 - test, 12 - test)
     assert read_ids(half_labeled, "labeled") < read_ids(half_labeled, "oracle") < read_ids(half_labeled, "pool")
     first = tables.read_table(half_labeled.path("prepare", "labeled"), tables.LABELED)["label"].to_pylist()
     assert set(first) <= {0, 1}
-    half_labeled.change(**{"prepare.start": 10})
-    with pytest.raises(UserError, match=r"prepare.start: found 10, but the pool has only 9 images with a label$"):
+    half_labeled.change(**{"prepare.start": 12})
+    with pytest.raises(
+        UserError, match=rf"prepare.start: found 12, but the pool has only {oracle} images with a label$"
+    ):
         half_labeled.run("prepare")
 
 
@@ -152,14 +159,16 @@ def test_prepare_with_a_start_of_all_labels_every_image_with_a_label(half_labele
 @pytest.mark.parametrize("size", [9, 130])  # stored raw, and as files
 def test_prepare_without_all_labels_allows_a_campaign_up_to_its_report(half_labeled: Workspace, size: int) -> None:
     half_labeled.change(**{"prepare.dataset.size": size, "train.epochs": 1, "diagnose.gradients": 2})
-    half_labeled.change(
-        **{"select.budget": 3, "annotate.annotator": {"name": "people", "answers": "answers.csv"}}
-        | params.cycle_chain(2)
-    )
+    half_labeled.change(**{"select.budget": 3} | params.cycle_chain(2))
+    half_labeled.ask_people()
     shutil.rmtree("cycles")
-    Path("answers.csv").write_text("\n".join(["id,label", *(f"{i},{'ab'[i % 2]}" for i in range(24))]))
-    for name in half_labeled.pipeline.stage_names():
+    half_labeled.run("prepare")
+    Path("answers").mkdir()
+    for name in [name for name in half_labeled.pipeline.stage_names() if "@c" in name or name == "report"]:
         stage, _, cycle = name.partition("@")
+        if stage == "annotate":
+            ids = tables.read_table(half_labeled.path("select", "query", cycle), tables.QUERY)["id"].to_pylist()
+            Path(f"answers/{cycle}.csv").write_text("\n".join(["id,label", *(f"{i},{'ab'[i % 2]}" for i in ids)]))
         half_labeled.run(stage, cycle or None)
     assert json.loads(half_labeled.path("diagnose", "diagnostics", "c1").read_text()) == {"spearman": None}
     assert json.loads(half_labeled.path("evaluate", "metrics", "c2").read_text())["labels"] == 8
@@ -178,6 +187,70 @@ def test_prepare_warns_of_test_images_that_are_in_the_pool(
             Path("photos", split, kind).mkdir(parents=True)
             color = "red" if kind == "a" else {"train": "blue", "test": "green"}[split]
             Image.new("RGB", (9, 9), color).save(Path("photos", split, kind, "1.png"))
+    Image.new("RGB", (9, 9), "red").save(Path("photos/train/a/1.png"), pnginfo=comment("the same pixels"))
     half_labeled.change(**{"prepare.dataset": {"name": "folder", "path": "photos"}, "prepare.start": 2})
     half_labeled.run("prepare")
     assert caplog.messages == ["prepare.dataset: 1 of 2 test images are in the pool too, byte for byte"]
+
+
+def comment(text: str) -> PngInfo:
+    info = PngInfo()
+    info.add_text("Comment", text)
+    return info
+
+
+def table_bytes(workspace: Workspace, *arguments: str) -> list[bytes]:
+    return [workspace.path("prepare", argument).read_bytes() for argument in arguments]
+
+
+def test_prepare_writes_the_same_pool_and_splits_after_a_rename(half_labeled: Workspace) -> None:
+    half_labeled.run("prepare")
+    unchanged = [path for path in half_labeled.outputs("prepare") if path.name != "files.parquet"]
+    before, files = [path.read_bytes() for path in unchanged], table_bytes(half_labeled, "files")
+    Path("photos/a/0.png").rename("photos/a/zero.png")
+    half_labeled.run("prepare")
+    assert [path.read_bytes() for path in unchanged] == before
+    assert table_bytes(half_labeled, "files") != files
+
+
+def test_prepare_moves_no_other_image_when_files_are_added_and_removed(half_labeled: Workspace) -> None:
+    half_labeled.change(**{"prepare.start": 0.5, "prepare.validation": 0.3})
+    half_labeled.run("prepare")
+    names = ("pool", "oracle", "validation", "test", "labeled")
+    before = {name: read_ids(half_labeled, name) for name in names}
+    files = tables.read_table(half_labeled.path("prepare", "files"), tables.FILES).to_pylist()
+    removed = {row["id"] for row in files if row["file"] in ("a/0.png", "20.png")}
+    for name in ("a/0.png", "20.png"):
+        Path("photos", name).unlink()
+    for number in range(30):
+        save_noise(Path("photos") / "ab"[number % 2] / f"0new{number}.png", 100 + number)
+    half_labeled.run("prepare")
+    known = set().union(*before.values())
+    assert {name: read_ids(half_labeled, name) & known for name in names} == {
+        name: ids - removed for name, ids in before.items()
+    }
+    assert len(read_ids(half_labeled, "pool") - known) > 10
+
+
+def test_prepare_draws_validation_images_of_every_class(workspace: Workspace) -> None:
+    truth = tables.read_table(workspace.path("prepare", "validation"), tables.VALIDATION)["label"].to_numpy()
+    assert np.ptp(np.bincount(truth, minlength=10)) <= 1
+    workspace.change(**{"prepare.validation": 2000})
+    sentence = "prepare.validation: found 2000, but there are only 1438 labelled images outside the test split"
+    with pytest.raises(UserError, match=f"{sentence}$"):
+        workspace.run("prepare")
+
+
+def test_prepare_names_the_classes_without_test_or_validation_images(
+    half_labeled: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = [f"{path.parent.name}/{path.name},{path.parent.name},train" for path in Path("photos").glob("?/*.png")]
+    lines[0] = lines[0].replace("train", "test")
+    missing = "b" if lines[0].endswith(",a,test") else "a"
+    Path("photos/labels.csv").write_text("\n".join(["file,label,split", *lines]))
+    half_labeled.change(**{"prepare.dataset": {"name": "folder", "path": "photos"}, "prepare.validation": 1})
+    half_labeled.run("prepare")
+    held_out = tables.read_table(half_labeled.path("prepare", "validation"), tables.VALIDATION)["label"][0].as_py()
+    assert caplog.messages[-1] == (
+        f"no test images of {missing}; no validation images of {'ba'[held_out]}: nothing is measured for these classes"
+    )

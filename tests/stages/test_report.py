@@ -1,6 +1,7 @@
 """report: a self-contained page, reproducible to the byte, and replaced atomically."""
 
 import base64
+import html
 import io
 import json
 import re
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from codline.core.campaign_setup import CampaignSetup
 from codline.core.errors import DataError
 from codline.core.files import write_json
 from codline.data import image_store, tables
@@ -22,6 +24,7 @@ from codline.report.results import CampaignResult, read_cycle
 from stages.report import Params, report
 
 CLASSES = ["cod", "haddock & <chips>", "$ling$"]
+SETUP = CampaignSetup(dataset="fish", model="small_cnn", strategy="entropy")
 CYCLES = ["c1", "c2", "c3"]
 POOL, START, BUDGET = 20, 4, 5
 Finished = tuple[dict[str, Path], dict[str, bytes]]  # paths that the stage got, files of the report
@@ -39,19 +42,25 @@ def create_campaign(root: Path, *, evaluated: int = 3, has_truth: bool = True) -
         write_evaluation(root / "cycles" / name, i)
         if name != CYCLES[-1]:
             write_query(root / "cycles" / name, i, has_truth)
-    names = {"images": "images.arrow", "dataset": "dataset.json", "pool": "pool.parquet", "campaign": "cycles"}
+    names_of_files = [[19, 18, 18], ["fish/big <1>.jpg", "b.jpg", "copy of b.jpg"]]
+    tables.write_columns(names_of_files, tables.FILES, root / "files.parquet")
+    names = {"images": "images.arrow", "dataset": "dataset.json", "files": "files.parquet", "pool": "pool.parquet"}
+    names |= {"campaign": "cycles"}
     names |= {"report": "report", "best_model": "models/best.safetensors"}
     return {argument: root / name for argument, name in names.items()}
 
 
 def write_evaluation(folder: Path, i: int) -> None:
     accuracies = {"cod": 1.0, CLASSES[1]: 0.5 + 0.2 * i, CLASSES[2]: 0.5}
-    metrics = {"labels": START + BUDGET * i, "accuracy": 0.6 + 0.1 * i, "loss": 1.0 / (i + 1), "calibration_error": 0.1}
-    write_json(folder / "metrics.json", metrics | {"per_class_accuracy": accuracies})
-    predictions = pa.table(
-        [[90, 91, 92, 93], ["cod", "cod", *CLASSES[1:]], ["cod", CLASSES[1], *CLASSES[1:]], [0.9] * 4],
-        schema=tables.PREDICTIONS,
-    )
+    accuracy = 0.6 + 0.1 * i
+    metrics = {"labels": START + BUDGET * i, "accuracy": accuracy, "accuracy_low": accuracy - 0.3}
+    metrics |= {"accuracy_high": accuracy + 0.15, "balanced_accuracy": accuracy - 0.05, "macro_f1": accuracy - 0.1}
+    metrics |= {"loss": 1.0 / (i + 1), "calibration_error": 0.1, "validation_accuracy": (0.5, 0.7, 0.6)[i]}
+    write_json(folder / "metrics.json", metrics)
+    details = {"test_images": 4, "validation_images": 2, "per_class_images": dict(zip(CLASSES, (2, 1, 1), strict=True))}
+    write_json(folder / "details.json", details | {"per_class_accuracy": accuracies})
+    actual, predicted = ["cod", "cod", *CLASSES[1:]], ["cod", CLASSES[1], *CLASSES[1:]]
+    predictions = pa.table([[90, 91, 92, 93], [""] * 4, actual, predicted, [0.9] * 4], schema=tables.PREDICTIONS)
     tables.write_csv(predictions, tables.PREDICTIONS, folder / "predictions.csv")
     training = pa.table([[1, 2], [0.1, 0.1], [1.0, 0.5 / (i + 1)], [0.0, 0.0], [0.5, 0.9]], schema=tables.TRAINING)
     tables.write_csv(training, tables.TRAINING, folder / "training.csv")
@@ -96,8 +105,14 @@ def queried_ids(i: int) -> np.ndarray:
 
 def run_report(paths: dict[str, Path], gallery: int = 4) -> dict[str, bytes]:
     """Run the stage and return the bytes of every file in the report, by name."""
-    report(Params(gallery=gallery), cycles=CYCLES, **paths)
+    report(Params(gallery=gallery), seed=5, setup=SETUP, cycles=CYCLES, **paths)
     return files_in(paths["report"])
+
+
+def text_of(files: dict[str, bytes]) -> str:
+    """What a person reads on the page."""
+    page = re.sub(r"<style>.*?</style>", "", files["index.html"].decode(), flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -182,20 +197,44 @@ def test_page_shows_the_query_in_rank_order(files: dict[str, bytes]) -> None:
     ]
 
 
+def test_page_shows_the_images_that_were_labeled_in_place_of_others(tmp_path: Path) -> None:
+    paths = create_campaign(tmp_path, has_truth=False)
+    (first, second, *_), other = queried_ids(0), 0
+    annotations = pa.table([[second, other, first], [0, 0, 0], ["people"] * 3], schema=tables.ANNOTATIONS)
+    tables.write_table(annotations, tables.ANNOTATIONS, paths["campaign"] / "c1/annotations.parquet")
+    page = run_report(paths)["index.html"].decode()
+    assert re.findall(r"<small>([#\w ]+?)(?: ·[^<]*)?</small><?", page.partition("<b>c2</b>")[0])[-3:] == [
+        "#1",
+        "#2",
+        "not in the query",
+    ]
+
+
+def test_page_shows_the_first_file_name_of_an_image(files: dict[str, bytes]) -> None:
+    names = re.findall(r'class="file" title="([^"]*)">([^<]*)<', files["index.html"].decode())
+    assert names == [("fish/big &lt;1&gt;.jpg", "big &lt;1&gt;.jpg"), ("b.jpg", "b.jpg")]
+
+
 def test_gallery_keeps_pixels_sharp_and_images_in_rank_order(files: dict[str, bytes]) -> None:
     sheet = Image.open(io.BytesIO(files["gallery/c2.png"])).convert("L")
     assert [sheet.getpixel((12 + 108 * i + 48, 12 + 48)) for i in range(4)] == [10 * i for i in queried_ids(1)[:4]]
     assert [sheet.getpixel((12 + 108 * i + 48, 12)) for i in range(4)] == [10 * i for i in queried_ids(1)[:4]]
 
 
-def test_best_model_is_that_of_the_highest_metric_and_on_a_tie_of_fewest_labels(tmp_path: Path) -> None:
+def test_best_model_is_that_of_the_highest_validation_metric_and_not_of_the_highest_test_metric(tmp_path: Path) -> None:
     paths = create_campaign(tmp_path)
-    run_report(paths)
-    assert paths["best_model"].read_bytes() == b"model of cycle 2"
-    metrics = tmp_path / "cycles" / CYCLES[1] / "metrics.json"
-    write_json(metrics, json.loads(metrics.read_text()) | {"accuracy": 0.8})
-    run_report(paths)
+    assert "cycle c2, chosen by validation accuracy (70.0%)" in text_of(run_report(paths))
     assert paths["best_model"].read_bytes() == b"model of cycle 1"
+
+
+def test_best_model_is_the_last_one_without_validation_images(tmp_path: Path) -> None:
+    paths = create_campaign(tmp_path)
+    for path in paths["campaign"].glob("*/metrics.json"):
+        write_json(path, {key: value for key, value in json.loads(path.read_text()).items() if "validation" not in key})
+        details = path.with_name("details.json")
+        write_json(details, json.loads(details.read_text()) | {"validation_images": 0})
+    assert "cycle c3, the last one, as there are no validation images to choose by" in text_of(run_report(paths))
+    assert paths["best_model"].read_bytes() == b"model of cycle 2"
 
 
 def test_curve_csv_has_a_row_for_every_evaluated_cycle(
@@ -209,11 +248,30 @@ def test_curve_csv_has_a_row_for_every_evaluated_cycle(
     ]
 
 
-def test_page_title_relates_labels_to_the_whole_pool(files: dict[str, bytes]) -> None:
-    text = " ".join(re.sub(r"<[^>]*>", " ", files["index.html"].decode()).split())
-    assert "80.0% accuracy with 14 labels That is 70% of a pool of 20 images, in 3 classes." in text
+def test_page_names_the_campaign_and_its_primary_metric_with_its_interval(files: dict[str, bytes]) -> None:
+    text = text_of(files)
+    assert "codline fish · entropy · seed 5 80.0% accuracy with 14 labels" in text
+    assert "95% interval 50.0% to 95.0%, from 4 test images. The labels are 70% of a pool of 20 images." in text
+    assert "fish: 26 images, 3 classes" in text
+    assert "20 in the pool, 2 validation, 4 test" in text
+    assert "Strategy entropy Model small_cnn Seed 5" in text
+    assert "c2 9 70.0% 40.0% to 85.0% 65.0% 60.0% 70.0%" in text
     assert "1 of 4 test images misclassified" in text
-    assert "Not finished" not in text
+
+
+def test_page_says_that_a_class_has_no_test_images(tmp_path: Path) -> None:
+    paths = create_campaign(tmp_path)
+    for path in paths["campaign"].glob("*/details.json"):
+        details = json.loads(path.read_text())
+        details["per_class_accuracy"]["cod"], details["per_class_images"]["cod"] = None, 0
+        write_json(path, details)
+    assert run_report(paths)["per_class.svg"].decode().count("no test images") == 1
+
+
+def test_page_of_a_finished_campaign_names_the_best_model(files: dict[str, bytes]) -> None:
+    complete = "The campaign is complete. The best model is models/best.safetensors , cycle c2, chosen by validation"
+    assert complete in text_of(files)
+    assert "Not finished" not in text_of(files)
 
 
 def test_page_shows_spearman_with_its_interval_and_the_overlaps(files: dict[str, bytes]) -> None:
@@ -225,8 +283,9 @@ def test_page_shows_spearman_with_its_interval_and_the_overlaps(files: dict[str,
 def test_discrepancy_chart_leaves_out_the_discrepancy_to_the_untrained_model(
     finished_report: Finished,
 ) -> None:
-    cycles = [read_cycle(finished_report[0]["campaign"] / name, CLASSES) for name in CYCLES]
-    campaign = CampaignResult(cycles, CYCLES, CLASSES, (1, 4, 4), POOL, np.eye(3))
+    paths, _ = finished_report
+    cycles = [read_cycle(paths["campaign"] / name, CLASSES, paths["files"]) for name in CYCLES]
+    campaign = CampaignResult(SETUP, 5, cycles, CYCLES, CLASSES, (1, 4, 4), POOL, np.eye(3))
     discrepancies, losses = discrepancy_and_loss(campaign, WIDE).axes[0].lines
     assert np.asarray(losses.get_xydata()).tolist() == [[4, 0.5], [9, 0.5]]
     assert np.asarray(discrepancies.get_ydata()) == pytest.approx([np.nan, 0.1], nan_ok=True)
@@ -244,11 +303,17 @@ def test_report_covers_the_evaluated_cycles_of_an_unfinished_campaign(tmp_path: 
     (paths["campaign"] / "c1" / "annotations.parquet").unlink()
     (paths["campaign"] / "c2").mkdir()
     found = run_report(paths)
-    assert "Not finished: 1 of 3 cycles so far; c2, c3 still to come." in found["index.html"].decode()
+    label = "Next step: Label the 5 images in queries/c1, then run codline run ."
+    assert f"Not finished: 1 of 3 cycles so far. {label}" in text_of(found)
     assert "unlabelled</b>" in found["index.html"].decode()
     assert not {"buckets.png", "capture.png", "trends.png"} & set(found)
     assert "Overlap with other strategies" not in found["index.html"].decode()
     assert tables.read_csv(paths["report"] / "curve.csv", tables.CURVE)["cycle"].to_pylist() == ["c1"]
+
+
+def test_page_of_an_interrupted_campaign_says_which_cycles_to_run(tmp_path: Path) -> None:
+    found = run_report(create_campaign(tmp_path, evaluated=2))
+    assert "2 of 3 cycles so far. Next step: Run codline run for c3." in text_of(found)
 
 
 def test_report_refuses_a_campaign_without_any_metrics(tmp_path: Path) -> None:
@@ -262,14 +327,17 @@ def test_report_refuses_a_campaign_without_any_metrics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
-    [({"accuracy": "high"}, "accuracy: found 'high'"), ({"per_class_accuracy": {"eel": 1.0}}, "found classes eel")],
+    ("name", "change", "complaint"),
+    [
+        ("metrics", {"accuracy": "high"}, "accuracy: found 'high'"),
+        ("details", {"per_class_accuracy": {"eel": 1.0}}, "found classes eel"),
+    ],
 )
-def test_report_refuses_invalid_metrics(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+def test_report_refuses_invalid_results(tmp_path: Path, name: str, change: dict[str, Any], complaint: str) -> None:
     paths = create_campaign(tmp_path)
-    metrics = paths["campaign"] / "c2" / "metrics.json"
-    write_json(metrics, json.loads(metrics.read_text()) | change)
-    with pytest.raises(DataError, match=f"c2/metrics.json: {complaint}"):
+    path = paths["campaign"] / "c2" / f"{name}.json"
+    write_json(path, json.loads(path.read_text()) | change)
+    with pytest.raises(DataError, match=f"c2/{name}.json: {complaint}"):
         run_report(paths)
 
 

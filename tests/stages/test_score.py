@@ -13,7 +13,7 @@ from scipy.special import entr
 from codline.core.errors import DataError, UserError
 from codline.data import tables
 from codline.data.random_streams import derive_seed
-from codline.models.base import Network
+from codline.models.networks.network import Network
 from codline.models.small_cnn import SmallCnn
 from tests.workspace import Workspace
 

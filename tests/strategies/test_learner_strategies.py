@@ -39,7 +39,7 @@ def test_learners_write_the_same_scores_twice(with_loss_predictor: Workspace) ->
         assert written[0] == written[1]
         assert np.isfinite(tables.read_table(path, tables.SCORES)["score"].to_numpy()).all()
         with_loss_predictor.run("select", "c2")
-        assert tables.read_table(with_loss_predictor.path("select", "query", "c2"), tables.QUERY).num_rows == 72
+        assert tables.read_table(with_loss_predictor.path("select", "query", "c2"), tables.QUERY).num_rows == 65
 
 
 @pytest.mark.parametrize("name", ["ll4al", "ta_vaal"])

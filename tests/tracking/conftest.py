@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from codline.runtime import state_directory
-from tests.tracking.mlflow_view import TRACKING_ON, snapshot, sync_cycles
+from codline.runtime.campaign_identity import CampaignIdentity
+from tests.tracking.mlflow_view import FIRST_START, TRACKING_ON, snapshot, sync_cycles
 from tests.workspace import Workspace
 
 
@@ -42,8 +43,10 @@ def snapshot_of_c1(campaign: Path, database: Path, tmp_path_factory: pytest.Temp
 
 
 def use_copy_of(database: Path, workspace: Workspace, patch: pytest.MonkeyPatch) -> None:
-    """The workspace is the current directory; its stages have timings."""
+    """The workspace is the current directory; its stages ran one after the other, two seconds apart."""
     shutil.copy(database, workspace.root / "mlflow.db")
     patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{workspace.root}/mlflow.db")
-    for name in workspace.pipeline.stage_names():
-        state_directory.write_note("seconds", name, {"seconds": 1.5})
+    key = CampaignIdentity(workspace.pipeline.params).key
+    for position, name in enumerate(workspace.pipeline.stage_names()):
+        note = {"seconds": 1.5, "started": FIRST_START + 2 * position, "campaign": key}
+        state_directory.write_note("seconds", name, note)

@@ -13,7 +13,8 @@ from codline.tracking.address import tracking_uri
 from codline.tracking.lock_status import LockStatus
 from tests.workspace import REPOSITORY, Workspace
 
-CAMPAIGN = "digits cod seed 0"
+CAMPAIGN = "digits · cod · seed 0"
+FIRST_START = 1_700_000_000.0  # of the campaign's first stage, in seconds since 1970
 TRACKING_ON = {"PYTHONPATH": str(REPOSITORY), "CODLINE_TRACKING": "on"}
 
 
@@ -33,11 +34,11 @@ def sync_cycles(workspace: Workspace, *cycles: str) -> list[str]:
 
 
 def runs() -> dict[str, Any]:
-    """Runs by name, which is unique."""
+    """Runs of cycles by cycle, of campaigns by name. Names are unique."""
     experiment = client().get_experiment_by_name("codline")
     found = client().search_runs([experiment.experiment_id]) if experiment else []
     assert len({run.info.run_name for run in found}) == len(found)
-    return {run.info.run_name: run for run in found}
+    return {run.data.tags.get("codline.cycle", run.info.run_name): run for run in found}
 
 
 def run_ids() -> dict[str, str]:
@@ -50,6 +51,12 @@ def statuses() -> dict[str, str]:
 
 def accuracies() -> dict[str, float | None]:
     return {name: run.data.metrics.get("accuracy") for name, run in runs().items()}
+
+
+def span(name: str) -> tuple[float, float]:
+    """Start and end of a run, in seconds since 1970."""
+    info = runs()[name].info
+    return info.start_time / 1000, info.end_time / 1000
 
 
 def points(run: Any) -> dict[str, list[tuple[int, float]]]:
@@ -91,7 +98,7 @@ def run_content(run: Any) -> tuple[Any, ...]:
 
 def write_progress(cycle: str, rows: list[dict[str, Any]]) -> None:
     """The note of a running training."""
-    note = {"unit": "epoch", "done": len(rows), "total": 3, "curve": rows}
+    note = {"unit": "epoch", "done": len(rows), "total": 3, "started": FIRST_START - 100, "curve": rows}
     state_directory.write_note("progress", f"train@{cycle}", note)
 
 

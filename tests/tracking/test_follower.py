@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from codline.core.files import read_json, write_json
-from codline.runtime import state_directory
+from codline.runtime import stage_snapshot, state_directory
 from codline.runtime.background import LOG, Background
 from codline.tracking import follower
 from tests.tracking.mlflow_view import (
     CAMPAIGN,
+    FIRST_START,
     TRACKING_ON,
     accuracies,
     epochs,
@@ -65,6 +66,19 @@ def follower_thread(message: str = "") -> Iterator[None]:
     assert messages == [message]
 
 
+def test_follower_leaves_out_a_training_whose_parameters_were_edited(workspace: Workspace) -> None:
+    """It will be refused, and its epochs belong to the old parameters, not to those in params.yaml."""
+    raw = workspace.pipeline.params
+    note = {"stage": "train@c1", "params_file": "params.yaml", "inputs": {}, "code_paths": [], "code": {}}
+    state_directory.write_note(stage_snapshot.NOTE, "train@c1", note | {"params": {"train": raw["train"]}})
+    log = follower.EpochLog(None, workspace.pipeline)
+    write_progress("c1", rows := training_rows(workspace, "c1"))
+    assert log.epochs("c1") == rows
+    workspace.change(**{"train.epochs": 7})
+    write_progress("c1", rows)
+    assert log.epochs("c1") == []
+
+
 def test_follower_that_is_killed_is_continued_by_the_next(tracked: Workspace) -> None:
     rows = training_rows(tracked, "c1")
     write_progress("c1", rows[:2])
@@ -77,6 +91,8 @@ def test_follower_that_is_killed_is_continued_by_the_next(tracked: Workspace) ->
         pass
     assert epochs("c1") == [1, 2, 3]
     assert run_ids() == before
+    starts = {run.info.start_time / 1000 for run in runs().values()}
+    assert starts == {FIRST_START - 100}, "when the training started, not when its first epoch was logged"
 
 
 def test_follower_ends_at_once_when_its_standard_input_closes_without_a_line(tracked: Workspace) -> None:
@@ -192,7 +208,7 @@ def test_follower_logs_to_another_campaign_once_params_yaml_has_changed(tracked:
         write_progress("c4", rows[:2])
         wait_until(lambda: epochs("c4") == [1, 2])
     assert run_ids().items() >= before.items()
-    assert set(runs()) == {CAMPAIGN, "digits cod seed 1", "c1", "c4"}
+    assert set(runs()) == {CAMPAIGN, "digits · cod · seed 1", "c1", "c4"}
 
 
 def test_follower_waits_for_a_dvc_lock_that_is_being_written(

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from codline.core import params
-from codline.core.files import read_json, write_json
+from codline.core.files import file_sha256, read_json, write_json
 from codline.data import tables
+from codline.runtime import state_directory
+from codline.runtime.campaign_identity import CampaignIdentity
 from tests.tracking.mlflow_view import (
     CAMPAIGN,
+    FIRST_START,
     TRACKING_ON,
     client,
     lock_entries,
@@ -23,6 +26,7 @@ from tests.tracking.mlflow_view import (
     run_ids,
     runs,
     snapshot,
+    span,
     statuses,
     sync_cycles,
     write_lock,
@@ -45,7 +49,83 @@ def test_sync_logs_one_run_per_campaign_with_a_nested_run_per_cycle(tracked: Wor
     assert [len(run.outputs.model_outputs) for run in cycles] == [1, 1, 1]
     datasets = [dataset_input.dataset for dataset_input in cycles[1].inputs.dataset_inputs]
     sources = {json.loads(dataset.source)["uri"] for dataset in datasets}
-    assert sources == {"data/pool.parquet", "cycles/c1/labeled.parquet", "data/test.parquet"}
+    assert sources == {"data/pool.parquet", "cycles/c1/labeled.parquet", "data/validation.parquet", "data/test.parquet"}
+
+
+def test_run_of_a_cycle_lasts_from_its_training_to_its_last_stage_and_the_campaign_spans_its_cycles(
+    tracked: Workspace,
+) -> None:
+    sync_cycles(tracked)
+    starts = {name: FIRST_START + 2 * i for i, name in enumerate(tracked.pipeline.stage_names())}
+    stages = {cycle: [name for name in starts if name.endswith(f"@{cycle}")] for cycle in tracked.pipeline.cycles}
+    expected = {cycle: (starts[names[0]], starts[names[-1]] + 1.5) for cycle, names in stages.items()}
+    assert {cycle: span(cycle) for cycle in expected} == expected
+    assert span(CAMPAIGN) == (expected["c1"][0], expected["c3"][1])
+
+
+def test_run_of_a_cycle_leaves_out_stages_that_ran_for_another_campaign(tracked: Workspace) -> None:
+    note = {"seconds": 1.5, "started": FIRST_START - 86400, "campaign": "another"}
+    state_directory.write_note("seconds", "train@c1", note)
+    sync_cycles(tracked, "c1")
+    assert span("c1")[0] == FIRST_START + 4, "its second stage, after prepare and train"
+
+
+def test_run_of_a_cycle_that_is_trained_again_leaves_out_stages_that_have_not_run_since(tracked: Workspace) -> None:
+    note = {"seconds": 1.5, "campaign": CampaignIdentity(tracked.pipeline.params).key}
+    state_directory.write_note("seconds", "train@c1", note | {"started": FIRST_START + 1000})
+    state_directory.write_note("seconds", "merge@c1", note | {"started": FIRST_START + 1010})
+    sync_cycles(tracked, "c1")
+    assert span("c1") == (FIRST_START + 1000, FIRST_START + 1011.5)
+
+
+def test_run_of_a_cycle_keeps_its_times_when_stages_run_again_with_the_same_results(tracked: Workspace) -> None:
+    sync_cycles(tracked)
+    before = {name: span(name) for name in runs()}
+    for name in tracked.pipeline.stage_names():
+        note = state_directory.read_note("seconds", name) or {}
+        state_directory.write_note("seconds", name, note | {"started": note["started"] + 86400})
+    sync_cycles(tracked)
+    assert {name: span(name) for name in runs()} == before
+
+
+def test_run_list_has_what_identifies_a_cycle(tracked: Workspace) -> None:
+    sync_cycles(tracked, "c2")
+    run = runs()["c2"]
+    assert run.info.run_name == f"{CAMPAIGN} · c2"
+    shown = {"cycle": "c2", "dataset": "digits", "strategy": "cod", "seed": "0"}
+    assert run.data.params.items() >= shown.items()
+    assert "Dataset digits, strategy cod, seed 0." in run.data.tags["mlflow.note.content"]
+    assert "dvc repro evaluate@c2" in run.data.tags["mlflow.note.content"]
+    files = {file.path for file in client().list_artifacts(run_ids()[CAMPAIGN])}
+    assert "params.yaml" in files, "which the description names"
+
+
+def test_sync_replaces_all_runs_when_the_raw_input_has_changed_under_the_same_params(tracked: Workspace) -> None:
+    sync_cycles(tracked)
+    before = run_ids()
+    path = tracked.path("prepare", "test")
+    rows = tables.read_table(path, tables.TEST)
+    tables.write_table(rows.slice(1), tables.TEST, path)
+    for cycle in ("c2", "c3"):  # they have not run again yet
+        shutil.rmtree(tracked.root / "cycles" / cycle)
+    sync_cycles(tracked)
+    assert set(runs()) == {CAMPAIGN, "c1"}
+    assert not {*run_ids().values()} & {*before.values()}
+    metrics = read_json(tracked.path("evaluate", "metrics", "c1"))
+    assert points(runs()[CAMPAIGN])["accuracy"] == [(metrics["labels"], metrics["accuracy"])]
+    digests = [item.dataset.digest for run in runs().values() for item in run.inputs.dataset_inputs]
+    assert file_sha256(path)[:32] in digests
+    assert [cycle for cycle, _ in snapshot()["versions"]] == ["c1"]
+
+
+def test_sync_changes_nothing_while_dvc_lock_does_not_record_the_data_yet(tracked: Workspace) -> None:
+    write_lock(tracked, lock_entries(tracked))
+    sync_cycles(tracked)
+    before = run_ids()
+    path = tracked.path("prepare", "test")
+    tables.write_table(tables.read_table(path, tables.TEST).slice(1), tables.TEST, path)
+    assert sync_cycles(tracked, "c1") == ["c1: out of date (data): run dvc repro"]
+    assert run_ids() == before
 
 
 def test_sync_logs_the_training_curve_and_every_number_of_the_diagnostics(tracked: Workspace) -> None:
@@ -147,7 +227,7 @@ def test_sync_replaces_the_run_of_changed_results_alone(tracked: Workspace) -> N
     sync_cycles(tracked)
     before = run_ids()
     path = tracked.path("evaluate", "metrics", "c2")
-    write_json(path, read_json(path) | {"accuracy": 1.0})
+    write_json(path, read_json(path) | {"accuracy": 1.0, "validation_accuracy": 1.0})
     assert [line.split()[1] for line in sync_cycles(tracked)] == ["up", "replaced", "up"]
     after, view = run_ids(), snapshot()
     replaced = {name for name in before if before[name] != after[name]}
@@ -168,7 +248,7 @@ def test_sync_logs_a_run_again_that_was_deleted(tracked: Workspace) -> None:
 
 
 def test_sync_finishes_a_cycle_without_oracle_and_diagnostics(tracked: Workspace) -> None:
-    tracked.path("annotate", "oracle", "c1").unlink()
+    tracked.path("diagnose", "oracle", "c1").unlink()
     tracked.path("diagnose", "diagnostics", "c1").unlink()
     sync_cycles(tracked, "c1")
     assert statuses()["c1"] == "FINISHED"
@@ -198,6 +278,17 @@ def test_sync_logs_only_the_stages_that_are_current(tracked: Workspace) -> None:
     assert "accuracy" not in runs()["c1"].data.metrics
 
 
+def test_best_metric_of_segmentation_is_mean_iou() -> None:
+    from codline.tracking.sync import best_curve
+
+    cycles = {
+        10: {"labels": 10.0, "accuracy": 0.8, "mean_iou": 0.3, "validation_mean_iou": 0.5},
+        20: {"labels": 20.0, "accuracy": 0.9, "mean_iou": 0.2, "validation_mean_iou": 0.6},
+        30: {"labels": 30.0, "accuracy": 0.9, "mean_iou": 0.4, "validation_mean_iou": 0.1},
+    }
+    assert best_curve(cycles) == {"best_mean_iou": {10: 0.3, 20: 0.2, 30: 0.2}}
+
+
 def test_campaign_with_other_params_is_another_one_but_more_cycles_continue_it(tracked: Workspace) -> None:
     from codline.tracking.campaign import TrackedCampaign
 
@@ -213,6 +304,6 @@ def test_campaign_of_full_training_is_not_named_after_its_unused_strategy(tmp_pa
 
     workspace = create_workspace(tmp_path)
     workspace.change(**{"prepare.start": "all"})
-    assert TrackedCampaign(workspace.pipeline).name == CAMPAIGN
+    assert TrackedCampaign(workspace.pipeline).name() == CAMPAIGN
     workspace.change(**params.cycle_chain(1))
-    assert TrackedCampaign(workspace.pipeline).name == "digits full training seed 0"
+    assert TrackedCampaign(workspace.pipeline).name() == "digits · full training · seed 0"

@@ -1,0 +1,1 @@
+"""Images handed out to people, their answers, and labels handed back: query folders, answer sheets, history, export."""

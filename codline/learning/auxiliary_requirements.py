@@ -1,0 +1,26 @@
+"""Refuses strategies that need networks which training does not keep; known from params.yaml or from a file."""
+
+from codline.core.errors import UserError
+
+
+def require_loss_predictor(is_trained: bool) -> None:
+    if not is_trained:
+        raise UserError(
+            "params.yaml: score.strategy: it needs predicted losses; "
+            "expected train.objective {name: ll4al, ...}, which learns to predict them"
+        )
+
+
+def require_auxiliary_network(name: str | int, has_average: bool, snapshots: list[int]) -> None:
+    """Refuse a network that training does not keep."""
+    if name == "average" and not has_average:
+        raise UserError(
+            "params.yaml: score.strategy: emaod compares with a moving average; "
+            "expected train.objective {name: ema, ...}, which keeps one"
+        )
+    if isinstance(name, int) and name not in snapshots:
+        available = ", ".join(map(str, snapshots)) or "none"
+        raise UserError(
+            f"params.yaml: score.strategy: found {name} steps before the end, "
+            f"but train.snapshots keeps {available}; expected one of them"
+        )

@@ -1,0 +1,28 @@
+"""Base class of the modules that an objective trains with."""
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+
+from codline.models.networks.network import Network
+from codline.objectives.base import TrainingBatch
+
+
+class AuxiliaryModule(nn.Module):
+    """Networks that an objective keeps next to the trained one, and the loss it computes with them."""
+
+    has_loss = True  # False: kept only for scoring
+    uses_stages = False  # True: the loss is computed from the stages' outputs and losses of labeled images alone
+
+    def trainable_parameters(self) -> Iterable[nn.Parameter]:
+        """Parameters for the optimizer, in addition to the network's."""
+        return ()
+
+    def start_step(self, progress: float) -> None:
+        """Called before every step, with the completed fraction of the training."""
+
+    def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
+        raise NotImplementedError
+
+    def update(self, network: Network) -> None:
+        """Called after every step."""
