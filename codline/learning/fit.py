@@ -89,7 +89,9 @@ class TrainingRun:
         self.optimizer = make_optimizer(recipe, [*network.parameters(), *additional])
         self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
         self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
-        self.steps_per_epoch = len(list(batch_slices(len(data.labeled_ids), recipe.batch_size)))
+        smallest = max(2, math.ceil(recipe.smallest_batch * recipe.batch_size))
+        self.batches = list(batch_slices(len(data.labeled_ids), recipe.batch_size, smallest))
+        self.steps_per_epoch = len(self.batches)
         self.step, self.total_steps = 0, recipe.epochs * self.steps_per_epoch
         if recipe.snapshots and max(recipe.snapshots) > self.total_steps:
             raise UserError(
@@ -105,7 +107,7 @@ class TrainingRun:
         order = torch.randperm(len(self.data.labeled_ids), generator=self.generator).numpy()
         count, correct = 0, torch.zeros((), dtype=torch.int64, device=self.device)
         task_sum = unsupervised_sum = torch.zeros((), device=self.device)
-        for rows in batch_slices(len(order), self.recipe.batch_size):
+        for rows in self.batches:
             batch = order[rows]
             task, unsupervised, correct_in_batch = self.train_step(batch)
             count, correct = count + len(batch), correct + correct_in_batch

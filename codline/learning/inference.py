@@ -30,11 +30,14 @@ class Normalize:
         return torch.empty_like(planes, memory_format=torch.channels_last).copy_(planes)
 
 
-def batch_slices(count: int, size: int) -> Iterator[slice]:
-    """Cut `count` rows into batches of `size`. A single row left over joins the last batch: batch norm needs two."""
+def batch_slices(count: int, size: int, smallest: int = 2) -> Iterator[slice]:
+    """Cut `count` rows into batches of `size`. If fewer than `smallest` rows are left over, they join the last batch.
+
+    Batch norm needs two.
+    """
     start = 0
     while start < count:
-        stop = start + size if count - start - size > 1 else count
+        stop = start + size if count - start - size >= smallest else count
         yield slice(start, stop)
         start = stop
 

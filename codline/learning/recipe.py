@@ -15,6 +15,9 @@ class Recipe(Section):
     optimizer: Literal["sgd", "adam"] = "sgd"
     epochs: PositiveInt
     batch_size: int = Field(ge=2)
+    # If the last batch of an epoch is less than this share of batch_size, it joins the one before it: batch norm on a
+    # few images costs several points of accuracy (docs/log.md).
+    smallest_batch: float = Field(default=0.25, ge=0, lt=1)
     learning_rate: PositiveFloat
     momentum: float = Field(ge=0, lt=1)
     weight_decay: NonNegativeFloat

@@ -66,7 +66,7 @@ def test_mlflow_loads_the_best_model_by_its_alias(finished: Project) -> None:
 def test_dvc_artifacts_get_fetches_the_tagged_best_model(project: Project) -> None:
     project.must("git", "add", "dvc.lock")
     project.must("git", "commit", "-qm", "results")
-    run_command(project, 'git tag -a best@v1.0.0 -m "digits, 576 labels"')
+    run_command(project, 'git tag -a best@v1.0.0 -m "digits, 519 labels"')
     run_command(project, "dvc artifacts get . best")
     assert (project.root / "best.safetensors").read_bytes() == (project.root / "models/best.safetensors").read_bytes()
 
@@ -278,7 +278,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 IN_TESTS: dict[Callable[..., object], list[str]] = {
     test_make_demo_and_make_test_end_with_commands_that_are_tested: ["make demo", "make test"],
     test_dvc_artifacts_get_fetches_the_tagged_best_model: [
-        'git tag -a best@v1.0.0 -m "digits, 576 labels"',
+        'git tag -a best@v1.0.0 -m "digits, 519 labels"',
         "dvc artifacts get . best",
     ],
     test_dvc_exp_run_and_dvc_push_work_after_a_run_with_changed_parameters: [

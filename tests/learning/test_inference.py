@@ -21,6 +21,14 @@ def test_batch_slices_cover_every_row_once_and_in_order(count: int, size: int) -
     assert [row for rows in batch_slices(count, size) for row in range(count)[rows]] == list(range(count))
 
 
+@given(st.integers(1, 500), st.integers(2, 64), st.integers(2, 16))
+def test_batch_slices_have_at_least_the_smallest_number_of_rows(count: int, size: int, smallest: int) -> None:
+    lengths = [len(range(count)[rows]) for rows in batch_slices(count, size, min(smallest, size))]
+    assert sum(lengths) == count
+    assert len(lengths) == 1 or min(lengths) >= min(smallest, size)
+    assert max(lengths) < size + min(smallest, size)
+
+
 @given(st.integers(0, 500), st.integers(2, 60))
 def test_batch_slices_have_at_least_two_rows_if_there_are_two(count: int, size: int) -> None:
     lengths = [len(range(count)[rows]) for rows in batch_slices(count, size)]

@@ -127,10 +127,10 @@ def test_tod_is_the_distance_to_a_snapshot(workspace: Workspace) -> None:
 
 
 def test_qbc_counts_the_votes_of_the_model_and_its_snapshots(workspace: Workspace) -> None:
-    workspace.change(**{"train.snapshots": [3, 7, 20]})
+    workspace.change(**{"train.snapshots": [3, 7, 18]})
     workspace.run("train", "c2")
-    scores = score(workspace, strategy={"name": "qbc", "by": "variation_ratio", "members": [3, 20]})
-    snapshots = [load_auxiliary(workspace, f"snapshot.{steps}.") for steps in (3, 20)]
+    scores = score(workspace, strategy={"name": "qbc", "by": "variation_ratio", "members": [3, 18]})
+    snapshots = [load_auxiliary(workspace, f"snapshot.{steps}.") for steps in (3, 18)]
     images = read_images(workspace, list(scores))
     votes = np.stack([probs(network, images).argmax(1) for network in (load_model(workspace, "c2"), *snapshots)])
     ratios = [1 - np.bincount(ballot).max() / 3 for ballot in votes.T]
