@@ -19,7 +19,7 @@ def run(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.")] = None,
     cycles: Annotated[int | None, typer.Option(min=1, help="Number of cycles.")] = None,
     set_: Set = None,
-    timeout_minutes: Annotated[float | None, typer.Option(help="Time limit of each stage.")] = None,
+    timeout_minutes: Annotated[float | None, typer.Option(min=0.01, help="Time limit of each stage.")] = None,
 ) -> None:
     """Run the campaign in params.yaml. Stages that are up to date are skipped."""
     environment.silence_stages()

@@ -1,5 +1,6 @@
 """params.yaml as typed, frozen values. A wrong key or value raises UserError with one sentence."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -56,6 +57,8 @@ class Inputs(Section):
 
 SHARED_SECTIONS = ("seed", "compute", "inputs", "cycles", "queries")
 ORACLE = "data/oracle.parquet"  # the answers of the simulated annotator
+CYCLE_NAME = "[A-Za-z0-9_][A-Za-z0-9_-]*"  # becomes part of commands and paths in dvc.yaml
+MAX_CYCLES = 1000  # a larger number is taken for a mistake
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -154,6 +157,9 @@ def parse_cycles(raw: dict[str, Any]) -> Cycles:
     chain = parse_chain(raw)
     previous = "init"
     for name, link in chain.cycles.items():
+        if name == "init" or not re.fullmatch(CYCLE_NAME, name):
+            found = f"params.yaml: cycles: found the name {name!r}"
+            raise UserError(f"{found}, expected letters, digits, - and _, such as c1, and not init")
         if link.prev != previous:
             found = f"params.yaml: cycles.{name}.prev: found {link.prev!r}, expected {previous!r}"
             raise UserError(f"{found}: each cycle follows the one above it")
@@ -178,8 +184,8 @@ def parse_chain(raw: dict[str, Any]) -> Chain:
 
 def cycle_chain(count: int) -> dict[str, Any]:
     """`cycles` and `queries` of params.yaml for a simulated campaign of `count` cycles."""
-    if count < 1:
-        raise UserError(f"cycles: found {count}, expected at least 1")
+    if not 1 <= count <= MAX_CYCLES:
+        raise UserError(f"cycles: found {count}, expected 1 to {MAX_CYCLES}")
     links = {f"c{i}": {"prev": f"c{i - 1}" if i > 1 else "init"} for i in range(1, count + 1)}
     return {"cycles": links, "queries": query_links(links, lambda _: ORACLE)}
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +28,7 @@ UNSAFE_FORMATS = {
     "MPEG",
     "WMF",
 }  # not decoded by Pillow itself, or by starting a program
+MAX_PIXELS = 80 * 10**6  # of one image: decoded, a quarter of a gigabyte
 ORIENTATION_KEYS = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # of `info`, in JPEG and PNG files
 
 T = TypeVar("T")
@@ -71,10 +73,23 @@ def translate_pillow_errors() -> Iterator[None]:
         raise DataError(f"not an image that can be read ({reason})") from error
 
 
-def open_image(data: bytes) -> Image.Image:
+def open_image(data: bytes, formats: tuple[str, ...] | None = None) -> Image.Image:
+    """Opens, but does not decode. All images that codline decodes go through here: a few bytes may decode to gigabytes.
+
+    `formats`: those that are accepted; default: all that Pillow decodes by itself.
+    """
     if not data:
         raise DataError("found 0 bytes, expected an image")
-    return Image.open(io.BytesIO(data), formats=image_formats())
+    expected = f"expected at most {MAX_PIXELS // 10**6} million; make it smaller"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit here is lower
+            image = Image.open(io.BytesIO(data), formats=formats or image_formats())
+    except Image.DecompressionBombError as error:
+        raise DataError(f"found too many pixels, {expected}") from error
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(f"found {image.width}x{image.height} pixels, {expected}")
+    return image
 
 
 @cache

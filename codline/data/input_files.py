@@ -4,6 +4,7 @@ A hash is kept with the inode, size and time of its file, so that one added phot
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ KNOWN_HASHES = pa.schema(
     ]
 )
 PROGRESS_FILES = 256  # between two progress notes
+ABSENT = 0  # mode of a file that does not exist
 UNREADABLE = ""  # in place of a hash; whether such a file matters is for the dataset to decide
 
 
@@ -55,10 +57,22 @@ def walk(folder: Path, prefix: str, parents: tuple[tuple[int, int], ...]) -> Ite
             f"{folder}: a link to a folder that it lies in itself, so there is no end to it; remove the link"
         )
     for name in names:
-        if not os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112 (Path.is_dir raises for a link to itself)
+        mode = file_mode(f"{folder}/{name}")
+        if stat.S_ISDIR(mode):
+            if not name.startswith("."):
+                yield from walk(folder / name, f"{prefix}{name}/", (*parents, inode))
+        elif stat.S_ISREG(mode) or mode == ABSENT:
             yield f"{prefix}{name}"
-        elif not name.startswith("."):
-            yield from walk(folder / name, f"{prefix}{name}/", (*parents, inode))
+        else:
+            raise DataError(f"{folder}/{name}: a pipe, socket or device, expected files and folders; remove it")
+
+
+def file_mode(path: str) -> int:
+    """ABSENT for a link to nowhere or to itself, which is reported with the files that cannot be read."""
+    try:
+        return os.stat(path).st_mode  # noqa: PTH116 (a Path takes four times as long)
+    except OSError:
+        return ABSENT
 
 
 def os_reason(error: OSError) -> str:

@@ -4,9 +4,10 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from codline.core.errors import DataError
+from codline.data.decoding import open_image
 from codline.data.dense_outputs import IGNORE_INDEX, subsample_pixels
 
 MASK_CACHE_BYTES = 2**30
@@ -21,9 +22,9 @@ def encode_mask(mask_HW: np.ndarray) -> bytes:
 def decode_mask(cell: bytes, classes: int = IGNORE_INDEX) -> np.ndarray:
     """uint8 (height, width), of class numbers below `classes`, or IGNORE_INDEX"""
     try:
-        with Image.open(io.BytesIO(cell), formats=("PNG",)) as image:
+        with open_image(cell, ("PNG",)) as image:
             mask = np.asarray(image)
-    except (UnidentifiedImageError, OSError) as error:
+    except (DataError, OSError) as error:
         raise DataError(f"a mask cannot be read ({error}); expected a PNG with a class number per pixel") from error
     if mask.ndim != 2 or mask.dtype != np.uint8:
         channels = mask.shape[2] if mask.ndim == 3 else 1

@@ -1,6 +1,5 @@
 """Base class of datasets, which load images, labels, class names and the test split."""
 
-import io
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pydantic import BeforeValidator
 from codline.core.errors import DataError
 from codline.core.files import user_path
 from codline.core.params import Section
+from codline.data import decoding
 from codline.data.raw_dataset import RawDataset
 
 MIN_SIDE = 8  # pixels
@@ -59,10 +59,15 @@ def numbered_paths(name: str, paths: list[str]) -> dict[str, str]:
 @contextmanager
 def open_image(source: Path | bytes, name: str) -> Iterator[Image.Image]:
     """Opens an image; an unreadable one raises a DataError that starts with `name`, a missing one FileNotFoundError."""
+    content = source if isinstance(source, bytes) else source.read_bytes()
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-            yield image
-    except FileNotFoundError:
-        raise
+        image = decoding.open_image(content)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
     except OSError as error:
         raise DataError(f"{name}: not an image that can be read ({error})") from error
+    with image:
+        try:
+            yield image
+        except OSError as error:
+            raise DataError(f"{name}: not an image that can be read ({error})") from error

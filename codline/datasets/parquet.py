@@ -19,6 +19,7 @@ from codline.data.raw_dataset import EncodedImages, RawDataset
 from codline.datasets.base import DatasetSpec, ImageSize, height_and_width, numbered_paths, open_image
 
 File = tuple[Path, pa.Table]
+MAX_CLASSES = 100_000  # a number beyond it is no class, but an id or an error
 
 
 class Parquet(DatasetSpec):
@@ -113,7 +114,12 @@ def class_names(files: list[File]) -> tuple[str, ...]:
     labels = {label for _, table in files for label in table["label"].unique().to_pylist()} - {None}
     if not labels:
         raise DataError(f"{files[0][0]}: no image has a label")
-    return tuple(str(number) for number in range(max(labels) + 1)) if any(numbered.values()) else tuple(sorted(labels))
+    if not any(numbered.values()):
+        return tuple(sorted(labels))
+    if max(labels) >= MAX_CLASSES:
+        found = f"{files[0][0]}: found the label {max(labels)}"
+        raise DataError(f"{found}, expected class numbers below {MAX_CLASSES}, or class names")
+    return tuple(str(number) for number in range(max(labels) + 1))
 
 
 def is_numbered(path: Path, kind: pa.DataType) -> bool:

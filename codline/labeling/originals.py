@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from codline.core.errors import DataError
 from codline.core.files import file_sha256
-from codline.data.decoding import THREADS, image_formats
+from codline.data.decoding import THREADS, open_image
 from codline.data.image_names import ImageNames
 from codline.data.image_store import EncodedImageStore, open_image_store
 from codline.runtime.pipeline import Pipeline
@@ -107,8 +108,8 @@ def encode_png(image_CHW: np.ndarray) -> bytes:
 def image_suffix(content: bytes) -> str:
     """Of the format; empty if it is none, as raw pixels are."""
     try:
-        kind = Image.open(io.BytesIO(content), formats=image_formats()).format or ""
-    except (UnidentifiedImageError, OSError):
+        kind = open_image(content).format or ""
+    except (DataError, OSError):
         return ""
     return SUFFIXES.get(kind, f".{kind.lower()}")
 

@@ -19,7 +19,7 @@ class Tile:
 
 def render_page(cycle: str, tiles: list[Tile]) -> str:
     """The tiles by rank."""
-    title = f"{cycle}: {len(tiles)} images to label"
+    title = f"{cycle}: {len(tiles)} images"
     figures = "\n".join(render_tile(rank, tile) for rank, tile in enumerate(tiles, 1))
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
     return f"<!doctype html>\n<html lang=en>{head}\n<h1>{escape(title)}</h1>\n<main>\n{figures}\n</main>\n</html>\n"

@@ -100,6 +100,14 @@ SENTENCES = [
     ("cycles", {}, "cycles: found none, expected at least c1: {prev: init}"),
     ("cycles", 7, "cycles: found 7, expected keys beneath it"),
     ("cycles.c2", {}, "cycles.c2.prev: missing"),
+    *(
+        (
+            "cycles",
+            {name: {"prev": "init"}},
+            f"cycles: found the name {name!r}, expected letters, digits, - and _, such as c1, and not init",
+        )
+        for name in ("c1 ; touch x #", "../../esc", "init", "", "-c", "c\n1", "$(id)")
+    ),
     ("cycles.c2.pre", "c1", "cycles.c2.pre: unknown key; did you mean prev?"),
     ("cycles.c2.prev", "init", "cycles.c2.prev: found 'init', expected 'c1': each cycle follows the one above it"),
     ("queries", {}, "queries: found none, expected the lines of cycles without the last: c1, c2"),
@@ -232,9 +240,10 @@ def test_cycle_chain_of_any_length_is_valid(count: int) -> None:
     assert list(params.parse_cycles(params.cycle_chain(count))) == [f"c{i}" for i in range(1, count + 1)]
 
 
-def test_cycle_chain_has_at_least_one_cycle() -> None:
-    with pytest.raises(UserError, match="expected at least 1"):
-        params.cycle_chain(0)
+@pytest.mark.parametrize("count", [0, 100_000])
+def test_cycle_chain_has_one_to_a_thousand_cycles(count: int) -> None:
+    with pytest.raises(UserError, match=f"^cycles: found {count}, expected 1 to 1000$"):
+        params.cycle_chain(count)
 
 
 @pytest.mark.parametrize(

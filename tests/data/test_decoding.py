@@ -1,8 +1,10 @@
 """Decoding of image files: upright, opaque pixels of the requested shape, and one sentence for broken files."""
 
 import io
+import struct
 import threading
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -13,6 +15,7 @@ from PIL import Image
 
 from codline.core.errors import DataError
 from codline.data.decoding import bounded_map, decode_image, image_suffixes, inspect_image
+from codline.data.masks import decode_mask
 
 RED_LEFT = np.zeros((20, 40, 3), np.uint8)
 RED_LEFT[:, :20, 0] = 255
@@ -141,6 +144,26 @@ def test_decode_image_refuses_formats_that_would_start_another_program() -> None
     assert not image_suffixes() & {".eps", ".ps", ".mpg", ".pdf", ".h5", ".txt"}
     with pytest.raises(DataError, match="of no known format"):
         decode_image(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n", (3, 8, 8))
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG of this size as far as its header tells, with the pixels of a small one."""
+    buffer = io.BytesIO()
+    Image.new("L", (8, 8)).save(buffer, "PNG")
+    data = buffer.getvalue()
+    header = b"IHDR" + struct.pack(">II", width, height) + data[24:29]
+    return data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
+
+
+@pytest.mark.parametrize(
+    ("size", "found"), [((13_000, 13_000), "found 13000x13000 pixels"), ((60_000, 60_000), "found too many pixels")]
+)
+@pytest.mark.parametrize("read", [decode_mask, inspect_image, lambda data: decode_image(data, (3, 8, 8))])
+def test_image_of_too_many_pixels_is_refused_before_it_is_decoded(
+    size: tuple[int, int], found: str, read: Callable[[bytes], object]
+) -> None:
+    with pytest.raises(DataError, match=f"{found}, expected at most 80 million; make it smaller"):
+        read(png_header(*size))
 
 
 def test_bounded_map_keeps_the_order_and_takes_no_more_than_its_window() -> None:

@@ -181,6 +181,12 @@ def test_folder_follows_links(photos: Path) -> None:
     assert list(labels_by_name(load()).values()) == [0] * 12 + [1] * 8
 
 
+def test_folder_refuses_a_pipe_instead_of_waiting_for_it(photos: Path) -> None:
+    os.mkfifo(photos / "dog/pipe.jpg")
+    with pytest.raises(DataError, match=r"^photos/dog/pipe.jpg: a pipe, socket or device, expected files and folders"):
+        load()
+
+
 def add_unreadable_files(photos: Path) -> None:
     (photos / "cat/00.jpg").write_bytes((photos / "cat/00.jpg").read_bytes()[:700])
     (photos / "cat/01.png").write_bytes(b"")
