@@ -48,10 +48,13 @@ def check_cycle(cycle: str) -> None:
 
 @contextmanager
 def stage_timeout(minutes: float | None) -> Iterator[None]:
-    """Limit the time of each stage, through its environment."""
+    """Limit the time of each stage, through its environment. Inside a campaign, its limit applies again afterwards."""
+    before = os.environ.pop("CODLINE_TIMEOUT", None)
     if minutes is not None:
         os.environ["CODLINE_TIMEOUT"] = str(60 * minutes)
     try:
         yield
     finally:
         os.environ.pop("CODLINE_TIMEOUT", None)
+        if before is not None:
+            os.environ["CODLINE_TIMEOUT"] = before

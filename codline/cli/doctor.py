@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from ruamel.yaml import YAML
 
+from codline.core.errors import exit_on_error
 from codline.core.files import read_json, write_json
 from codline.core.params import Compute, parse_section, read_yaml
 from codline.learning.compute import configure, cpu_model, fingerprint
@@ -90,4 +91,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_error():
+        main()

@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 
-from codline.core.errors import CodlineError
+from codline.core.errors import CodlineError, UserError
 from codline.core.locks import file_lock
 from codline.orchestration import dvc_lock
 from codline.orchestration.dvc_stages import DvcStages
@@ -82,6 +83,8 @@ def open_workspace() -> Iterator[Workspace]:
     if _current is not None:
         yield _current
         return
+    if not Path("dvc.yaml").exists():  # before anything is created in a foreign directory
+        raise UserError("dvc.yaml: not found; run this from the root of a codline project")
     with file_lock(state_directory.state_root() / "campaign.lock", busy=BUSY, write_owner=True):
         dvc_lock.repair()
         os.environ |= {OWNER: str(os.getpid()), CAMPAIGN: f"{os.getpid()}-{time.time_ns()}"}

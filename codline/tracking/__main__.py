@@ -32,12 +32,15 @@ def connect(log_everything: bool) -> None:
     from codline.tracking.sync import exclusive, sync
 
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+    pipeline = Pipeline()
+    cycles = (
+        pipeline.cycles if log_everything else []
+    )  # refuses a foreign directory, before a database is created in it
     with mlflow_errors():
         with exclusive():  # two processes that create the database at once would fail
             store = MlflowStore()
         if log_everything:
-            pipeline = Pipeline()
-            for line in sync(store, pipeline, pipeline.cycles, LockStatus(pipeline)):
+            for line in sync(store, pipeline, cycles, LockStatus(pipeline)):
                 sys.stdout.write(line + "\n")
 
 

@@ -1,6 +1,8 @@
 """The command line: help with an example for each command, one sentence per mistake, exit codes for scripts."""
 
 import contextlib
+import os
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -91,8 +93,13 @@ def test_presets_lists_every_preset_with_a_description(monkeypatch: pytest.Monke
     assert all(listed.values())
 
 
-def test_status_without_params_yaml_prints_one_sentence_and_exits_with_code_2(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "codline.cli.main", "status"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("words", ["run", "status", "verify", "query c1", "export x.csv", "presets", "doctor", "track"])
+def test_command_outside_a_project_prints_one_sentence_exits_with_code_2_and_creates_nothing(
+    tmp_path: Path, words: str
+) -> None:
+    command = [sys.executable, "-m", "codline.cli.main", *words.split()]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == UserError.exit_code
-    assert done.stderr == "codline: params.yaml: not found; run this from the root of a codline project\n"
+    assert re.fullmatch(r"codline: [\w.]+: not found; run this from the root of a codline project\n", done.stderr)
+    assert list(tmp_path.iterdir()) == []

@@ -27,6 +27,7 @@ time.sleep(60)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".codline").mkdir()
+    (tmp_path / "dvc.yaml").touch()
     return tmp_path
 
 
