@@ -32,7 +32,8 @@ def run_and_kill(projects: list[Project], kills: int, rng: random.Random) -> int
         if process.poll() is not None:
             return done
         kill(process)
-        wait_until(lambda root=project.root: not running_commands(root), 5)
+        # A killed process that is inside fsync ends once the disk has written.
+        wait_until(lambda root=project.root: not running_commands(root), 30)
         assert running_commands(project.root) == []
     return kills
 
