@@ -6,11 +6,13 @@ nothing, so a forked stage gives the same bytes as one started afresh. Linux onl
     python -m codline.runtime.fork_server SOCKET OWNER MODULE...
 """
 
+import fcntl
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -144,6 +146,7 @@ def take_over(connection: socket.socket, server: int) -> str:
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     end_with(server)
+    be_killed_with_connection(connection)
     threading.Thread(target=end_with_connection, args=(connection,), daemon=True).start()
     for name in [name for name in sys.modules if name.split(".")[0] in OUR_PACKAGES]:
         del sys.modules[name]
@@ -152,8 +155,21 @@ def take_over(connection: socket.socket, server: int) -> str:
 
 
 def end_with_connection(connection: socket.socket) -> None:
-    connection.recv(1)  # returns when the client closes it: nothing more is sent
+    """Not by recv: while a thread waits in it, the kernel sends no signal."""
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    poller.poll()  # returns when the client closes the connection: nothing more is sent
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def be_killed_with_connection(connection: socket.socket) -> None:
+    """Let the kernel kill this process when the client closes the connection.
+
+    The thread above cannot while the stage is in a long call that holds Python's global lock.
+    """
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def run_and_exit(module: str) -> NoReturn:

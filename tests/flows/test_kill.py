@@ -32,8 +32,8 @@ def run_and_kill(projects: list[Project], kills: int, rng: random.Random) -> int
         if process.poll() is not None:
             return done
         kill(process)
-        # A killed process that is inside fsync ends once the disk has written.
-        wait_until(lambda root=project.root: not running_commands(root), 30)
+        # A process that is killed while it waits for the disk ends once the disk has answered.
+        wait_until(lambda root=project.root: not running_commands(root), 60)
         assert running_commands(project.root) == []
     return kills
 

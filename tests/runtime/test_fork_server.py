@@ -130,6 +130,19 @@ def test_forked_stage_ends_with_its_caller_and_with_the_server(
         assert caller.wait(20) == -signal.SIGKILL
 
 
+def test_forked_stage_ends_with_its_caller_even_in_a_call_that_holds_the_global_lock(
+    directory: Path, server: object
+) -> None:
+    busy = "import pathlib, os; pathlib.Path('pid').write_text(str(os.getpid())); 3 ** 100_000_000"  # takes minutes
+    (directory / "stages/example.py").write_text(busy)
+    command = [sys.executable, "-m", "stages", "example"]
+    with subprocess.Popen(command, cwd=directory, env=environment(directory)) as caller:
+        wait_until(lambda: (directory / "pid").exists() and (directory / "pid").read_text())
+        time.sleep(0.5)
+        caller.kill()
+    wait_until(lambda: has_ended(int((directory / "pid").read_text())), 5)
+
+
 def test_fork_server_ends_with_its_owner(directory: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as owner:
         command = [sys.executable, "-m", "codline.runtime.fork_server", "socket", str(owner.pid)]
