@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.project import Project, clone_with_small_campaign, free_port, make_once, running_fork_server
+from tests.project import Project, clone_with_small_campaign, make_once, running_fork_server
 from tests.workspace import Workspace, create_workspace
 
 # The same examples on every run, and nothing kept in the repository.
@@ -71,21 +71,19 @@ def workspace(campaign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment of a Prefect server that runs as long as the tests do."""
+    """The environment of a Prefect server that runs as long as the tests do. Projects use it as one they are given."""
     home = tmp_path_factory.mktemp("prefect")
-    environment = {
-        "PREFECT_API_URL": f"http://127.0.0.1:{free_port()}/api",
-        "PREFECT_HOME": str(home),
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    }
-    with pytest.MonkeyPatch.context() as patch:
+    environment = {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
         for key, value in environment.items():
             patch.setenv(key, value)
-        from codline.orchestration import prefect_server
+        from codline.orchestration.prefect_server import local_server
 
-        patch.setattr(prefect_server, "api_url", lambda: environment["PREFECT_API_URL"])
-        with prefect_server.local_server():
-            yield environment
+        with contextlib.chdir(home):
+            url = stack.enter_context(local_server())
+        yield environment | {"PREFECT_API_URL": url, "PREFECT_API_AUTH_STRING": os.environ["PREFECT_API_AUTH_STRING"]}
+        with contextlib.chdir(home):
+            stack.close()
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,11 @@ class Project:
     def lock(self) -> bytes:
         return (self.root / "dvc.lock").read_bytes()
 
+    def without_given_server(self) -> "Project":
+        """This project with a Prefect server of its own, not the one of the tests."""
+        self.environment = {name: value for name, value in self.environment.items() if not name.startswith("PREFECT_")}
+        return self
+
     def with_environment(self, **environment: str) -> "Project":
         return Project(self.root, **self.environment | environment)
 

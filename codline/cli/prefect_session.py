@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator
 
 from codline.core.errors import Stopped
@@ -13,8 +12,7 @@ def prefect_session() -> Iterator[None]:
     """Use the local Prefect server, started if needed; Ctrl-C raises Stopped."""
     from codline.orchestration.prefect_server import local_server
 
-    with local_server() as api:
-        os.environ["PREFECT_API_URL"] = api
+    with local_server():
         try:
             yield
         except KeyboardInterrupt as error:  # typer would exit with the same code, but without a message

@@ -1,13 +1,14 @@
 """Commands that start servers: `codline serve`, `codline ui` and the hidden `codline setup`."""
 
 import contextlib
+import http.client
 import os
-import signal
+import secrets
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,58 +16,80 @@ import typer
 from codline.cli import display
 from codline.core.errors import BusyError, CodlineError, InfrastructureError, UserError
 from codline.runtime import state_directory
+from codline.runtime.loopback import LOOPBACK, OPEN, loopback_listener
+
+MLFLOW_PORT = 5017
 
 
 def serve() -> None:
     """Run campaigns from Prefect: start its server and serve the deployments campaign/local and cycle/local."""
-    from codline.orchestration.prefect_server import local_server
+    from codline.orchestration.prefect_server import local_server, page_address
 
     with local_server() as api:
-        os.environ["PREFECT_API_URL"] = api
         from flows import deployments
 
-        page = api.removesuffix("/api")
-        message = f"Prefect is at {page}; campaign/local and cycle/local are served until you press Ctrl-C."
+        message = f"Prefect: {page_address(api)}\ncampaign/local and cycle/local are served until you press Ctrl-C."
         deployments.serve_deployments(lambda: display.print_line(message))
 
 
-def ui(port: Annotated[int, typer.Option(help="Port of MLflow's page.")] = 5017) -> None:
-    """Browse runs and models in MLflow and flow runs in Prefect. Both pages are served on this machine only."""
-    from codline.orchestration.prefect_server import is_port_in_use, local_server
+def ui(
+    port: Annotated[int | None, typer.Option(help="Port of MLflow's page. Default: 5017, or a free one.")] = None,
+) -> None:
+    """Browse runs and models in MLflow and flow runs in Prefect. Both pages are served on this machine only, to you."""
+    from codline.orchestration.prefect_server import local_server, page_address
 
-    store = os.environ.get("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    store = os.environ.get("MLFLOW_TRACKING_URI", "")
     if store.startswith("http"):
         raise UserError(f"MLFLOW_TRACKING_URI: MLflow has its page at {store} already")
-    if is_port_in_use(port):
-        raise BusyError(f"port {port} is in use; choose another with --port")
-    # The experiment's run list, in a view with metrics: MLflow's own front page is about its chat features.
-    experiment = (state_directory.read_note("runs", "campaign") or {}).get("experiment", "1")
-    mlflow_page = f"http://127.0.0.1:{port}/#/experiments/{experiment}/runs?viewStateShareKey=cycles"
     with (
+        loopback_listener(port or MLFLOW_PORT, is_fixed=port is not None) as listener,
         local_server() as api,
-        mlflow_server(port, store) as server,
+        mlflow_page(listener) as (server, address),
         contextlib.suppress(KeyboardInterrupt),
     ):
-        while not is_port_in_use(port):
-            if server.poll() is not None:
-                command = f"mlflow ui --backend-store-uri {store}"
-                raise InfrastructureError(f"MLflow's page did not start on port {port}; see the output of `{command}`")
-            time.sleep(0.2)
-        display.print_line(f"MLflow: {mlflow_page}    Prefect: {api.removesuffix('/api')}    Ctrl-C stops both.")
+        display.print_line(f"MLflow:  {address}\nPrefect: {page_address(api)}\nCtrl-C stops both.")
         server.wait()
 
 
 @contextlib.contextmanager
-def mlflow_server(port: int, store: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True) as server:
+def mlflow_page(listener: socket.socket) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Serve MLflow's page at the listening socket, which is closed here; yield the process and the owner's address."""
+    port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
+    # The experiment's run list, in a view with metrics: MLflow's own front page is about its chat features.
+    experiment = (state_directory.read_note("runs", "campaign") or {}).get("experiment", "1")
+    landing = f"/#/experiments/{experiment}/runs?viewStateShareKey=cycles"
+    command = [sys.executable, "-m", "codline.tracking.mlflow_page", str(listener.fileno()), landing]
+    log = state_directory.state_root() / "mlflow_page.log"
+    log.parent.mkdir(exist_ok=True)
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command,
+            env=os.environ | {"CODLINE_MLFLOW_TOKEN": token},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=[listener.fileno()],
+        ) as server,
+    ):
+        listener.close()
         try:
-            yield server
+            while not is_serving(port):
+                if server.poll() is not None:
+                    raise InfrastructureError(f"MLflow's page did not start on port {port}; see {log}")
+                time.sleep(0.2)
+            yield server, f"http://{LOOPBACK}:{port}{OPEN}?token={token}"
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(server.pid, signal.SIGTERM)  # MLflow starts worker processes
+            server.terminate()
+
+
+def is_serving(port: int) -> bool:
+    """Whether a web server answers. Connections alone do not show it: the socket has been listening before."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("GET", OPEN)
+        return connection.getresponse().status == 401
+    return False
 
 
 def setup() -> None:
@@ -74,7 +97,6 @@ def setup() -> None:
     from codline.orchestration.prefect_server import local_server
 
     state_directory.state_root().mkdir(exist_ok=True)
-    Path(".prefect").mkdir(exist_ok=True)
     with subprocess.Popen([sys.executable, "-m", "codline.tracking", "init"]) as tracking:
         # Prefect creates its database when it first starts; if the port is taken, that is left to the first run.
         with contextlib.suppress(BusyError), local_server():

@@ -10,7 +10,6 @@ from typing import Any
 
 from codline.core.errors import BY_EXIT_CODE, CodlineError, InfrastructureError
 from codline.core.files import read_json, write_json
-from codline.orchestration.prefect_server import api_url
 from codline.orchestration.study_grid import StudyPoint
 from codline.orchestration.study_plan import StudyPlan, reported_error
 from codline.runtime import fork_server, state_directory
@@ -86,7 +85,6 @@ def point_environment(plan: StudyPlan, point: StudyPoint) -> dict[str, str]:
     tags = {f"codline.study.{plan.study.name}": point.arm, "codline.seed": str(point.seed)}
     return environment | {
         OWNER: str(os.getpid()),
-        "PREFECT_API_URL": api_url(),
         "MLFLOW_TRACKING_URI": absolute_tracking_uri(),
         "CODLINE_TRACKING_LOCK": str((state_directory.state_root() / "tracking.lock").resolve()),
         "CODLINE_TAGS": json.dumps(tags),

@@ -5,6 +5,7 @@ import json
 import re
 import time
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,10 +46,11 @@ def served_alone(alone: Project) -> Iterator[Project]:
 
 
 def post(project: Project, path: str, body: dict[str, Any]) -> Any:
+    secret = project.environment["PREFECT_API_AUTH_STRING"]
     request = urllib.request.Request(
         f"{project.environment['PREFECT_API_URL']}/{path}",
         json.dumps(body).encode(),
-        {"content-type": "application/json"},
+        {"content-type": "application/json", "authorization": f"Basic {b64encode(secret.encode()).decode()}"},
     )
     with urllib.request.urlopen(request, timeout=20) as reply:
         return json.load(reply)

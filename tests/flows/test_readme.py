@@ -99,7 +99,8 @@ def test_codline_ui_serves_both_pages_on_loopback_until_it_is_stopped(project: P
     with running(project, "codline ui", "--port", str(port)) as process:
         wait_until(lambda: "Ctrl-C stops both" in project.output)
         mlflow, prefect = f"http://127.0.0.1:{port}", project.environment["PREFECT_API_URL"].removesuffix("/api")
-        assert "MLflow" in fetch_page(mlflow)
+        (entrance,) = re.findall(rf"{mlflow}/\S+", project.output)
+        assert "url=/#/experiments/" in fetch_page(entrance)
         assert "Prefect" in fetch_page(prefect)
         for address in (mlflow, prefect):  # a server that listens on every address would answer there too
             assert fetch_page(address.replace("127.0.0.1", "127.0.0.2")) == ""

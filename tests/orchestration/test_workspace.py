@@ -78,4 +78,7 @@ def test_serve_names_a_port_that_is_in_use(untouched: Project) -> None:
         untouched.environment["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
         done = untouched.run("codline", "serve")
     assert done.returncode == BusyError.exit_code
-    assert f"port {port} is in use, but not by a Prefect server" in done.stderr
+    assert done.stderr == (
+        f"codline: port {port} cannot be used (Address already in use); stop what listens there,"
+        " or choose another port\n"
+    )
