@@ -10,11 +10,13 @@ from codline.core.errors import Stopped
 @contextlib.contextmanager
 def prefect_session() -> Iterator[None]:
     """Use the local Prefect server, started if needed; Ctrl-C raises Stopped."""
+    from codline.orchestration.prefect_connection import prefect_connection
     from codline.orchestration.prefect_server import local_server
 
     with local_server():
         try:
-            yield
+            with prefect_connection(api):
+                yield
         except KeyboardInterrupt as error:  # typer would exit with the same code, but without a message
             raise Stopped from error
         finally:

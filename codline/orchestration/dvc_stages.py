@@ -23,6 +23,7 @@ from codline.runtime import stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
 
 logging.getLogger("dvc").setLevel(logging.WARNING)  # tasks report what runs
+logging.getLogger("dvc.rwlock").setLevel(logging.ERROR)  # a killed campaign is no news: it is being run again
 
 
 class RepositoryLock(Lock):  # type: ignore[misc]

@@ -1,7 +1,8 @@
-"""Flow runs on Prefect's page: named for what they are, and marked as crashed by the next one if they were killed."""
+"""Flow runs on Prefect's page: named for what they are, and marked as crashed if they were killed."""
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from uuid import UUID
 
@@ -13,27 +14,53 @@ from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
 from codline.core.errors import CodlineError
+from codline.orchestration.prefect_connection import prefect_connection
+from codline.orchestration.prefect_server import api_url
 from codline.runtime import state_directory
 from codline.runtime.campaign_identity import SEPARATOR, current_campaign
+from codline.runtime.process_lifetime import end_with
+
+SERVE = "CODLINE_SERVE"  # environment variable: process id of the `codline serve` that has started a flow run
 
 
 @contextlib.contextmanager
 def recorded_run(name: str = "run") -> Iterator[None]:
-    """Note the flow run that works in this directory under this name; mark a killed predecessor as crashed."""
+    """Note the flow run that works in this directory under this name; mark a killed predecessor as crashed.
+
+    Ends this process if Prefect's server is lost, or the `codline serve` that it belongs to.
+    """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None or context.flow_run.parent_task_run_id is not None:
         yield
         return
-    killed = state_directory.read_note("flow", name)
-    if killed is not None:
+    with prefect_connection(api_url()):
+        mark_noted_run(name)
+        serve = int(os.environ.get(SERVE, 0))
+        note = {"id": str(context.flow_run.id), "process": os.getpid(), "serve": serve}
+        state_directory.write_note("flow", name, note, durable=True)
+        if serve:
+            end_with(serve)
+        try:
+            yield
+        finally:
+            state_directory.delete_note("flow", name)
+
+
+def mark_noted_run(name: str = "run") -> None:
+    """Mark the noted flow run as crashed. Its process has ended: a flow deletes its note."""
+    if (note := state_directory.read_note("flow", name)) is not None:
         with get_client(sync_client=True) as client:
-            mark_crashed(client, UUID(killed["id"]))
-    note = {"id": str(context.flow_run.id), "process": os.getpid()}
-    state_directory.write_note("flow", name, note, durable=True)
-    try:
-        yield
-    finally:
+            mark_crashed(client, UUID(note["id"]))
         state_directory.delete_note("flow", name)
+
+
+def end_served_run() -> None:
+    """In `codline serve`: end the flow run that it has started, if there is one, and mark it as crashed."""
+    note = state_directory.read_note("flow", "run")
+    if note is not None and note["serve"] == os.getpid():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(note["process"], signal.SIGKILL)
+        mark_noted_run()
 
 
 def rename_flow_run(name: str) -> None:

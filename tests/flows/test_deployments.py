@@ -2,7 +2,10 @@
 
 import contextlib
 import json
+import os
 import re
+import signal
+import subprocess
 import time
 import urllib.request
 from base64 import b64encode
@@ -19,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @contextlib.contextmanager
-def serving(project: Project) -> Iterator[None]:
+def serving(project: Project) -> Iterator[subprocess.Popen[str]]:
     process = project.start("codline", "serve")
     deadline = time.monotonic() + 120
     try:
@@ -27,7 +30,7 @@ def serving(project: Project) -> Iterator[None]:
             assert time.monotonic() < deadline, "the flows are not served"
             assert process.poll() is None, project.output
             time.sleep(0.2)
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait(30)
@@ -68,14 +71,19 @@ def start_run(project: Project, *words: str) -> str:
     return found[1]
 
 
+def wait_for_train(project: Project, run: str) -> None:
+    deadline = time.monotonic() + 120
+    while not any("stages train" in command for command in running_commands(project.root)):
+        assert time.monotonic() < deadline, run_state(project, run)
+        time.sleep(0.05)
+
+
 def test_deployment_that_is_cancelled_and_run_again_ends_with_the_same_bytes(
     served_alone: Project, finished: Project
 ) -> None:
     run = start_run(served_alone, "campaign/local")
+    wait_for_train(served_alone, run)
     deadline = time.monotonic() + 120
-    while not any("stages train" in command for command in running_commands(served_alone.root)):
-        assert time.monotonic() < deadline, run_state(served_alone, run)
-        time.sleep(0.1)
     served_alone.must("prefect", "flow-run", "cancel", run)
     while run_state(served_alone, run)["type"] != "CANCELLED" or any(
         "-m stages " in command for command in running_commands(served_alone.root)
@@ -95,6 +103,35 @@ def test_deployment_that_is_cancelled_and_run_again_ends_with_the_same_bytes(
     assert campaign.startswith("digits-cod-seed-0-")
     assert keys[f"{campaign}-learning-curve"] == "table"
     assert keys[f"{campaign}-query-c1"] == "image"
+
+
+def test_serve_that_is_interrupted_terminated_or_killed_ends_its_run_and_the_next_one_starts(
+    alone: Project, finished: Project
+) -> None:
+    endless = ("campaign/local", "-p", 'overrides={"train.epochs": 100000}')
+    for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        with serving(alone) as process:
+            run = start_run(alone, *endless)
+            wait_for_train(alone, run)
+            if end == signal.SIGINT:  # as a terminal does, to the whole process group
+                waiting = start_run(alone, *endless)
+                assert run_state(alone, waiting)["type"] == "SCHEDULED"  # one run at a time
+                alone.must("prefect", "flow-run", "cancel", waiting)
+                os.killpg(process.pid, end)
+            else:
+                os.kill(process.pid, end)
+            assert process.wait(20) == {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGKILL: -9}[end]
+        deadline = time.monotonic() + 20
+        while commands := running_commands(alone.root):
+            assert time.monotonic() < deadline, commands
+            time.sleep(0.1)
+        if end != signal.SIGKILL:
+            assert run_state(alone, run)["type"] == "CRASHED"
+
+    with serving(alone):
+        assert run_state(alone, run)["type"] == "CRASHED"
+        alone.must("prefect", "deployment", "run", "campaign/local", "--watch", "-p", 'overrides={"train.epochs": 2}')
+    assert alone.lock == finished.lock
 
 
 PUBLISH = """

@@ -1,0 +1,83 @@
+"""The connection of a flow to its Prefect server: a lost server ends the process, other errors become one sentence.
+
+Prefect's client would retry each request for a minute, and then again for the state of each task and flow.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import NoReturn
+
+from httpx import HTTPError, HTTPStatusError
+from prefect.exceptions import PrefectException
+
+from codline.core.errors import InfrastructureError
+
+POLL_SECONDS = 1.0
+REPLY_SECONDS = 10.0  # a server under load may take seconds to reply; one that has died refuses at once
+LOST_AFTER = 3  # polls in a row without a reply
+SHOW_CURSOR = "\x1b[?25h"  # progress bars hide it
+
+_watched = threading.Lock()  # held while a thread of this process watches the server
+
+
+@contextlib.contextmanager
+def prefect_connection(api: str) -> Iterator[None]:
+    """Watch the server at this address. Inside another `prefect_connection`, that one watches."""
+    if not _watched.acquire(blocking=False):
+        yield
+        return
+    closed = threading.Event()
+    threading.Thread(target=exit_when_lost, args=(api, closed), daemon=True).start()
+    try:
+        yield
+    except (HTTPError, PrefectException) as error:
+        raise InfrastructureError(f"the Prefect server at {api}: {describe(error)}") from error
+    finally:
+        closed.set()
+        _watched.release()
+
+
+def exit_when_lost(api: str, closed: threading.Event) -> None:
+    """Poll the server; one that has never replied, for example through a proxy that Prefect alone uses, is left alone.
+
+    The process ends without clean-up, in which Prefect would wait for the server. Stages and other processes of the
+    campaign end with it, as after a kill, and the next flow marks this one as crashed.
+    """
+    if not has_reply(api):
+        return
+    missed = 0
+    while not closed.wait(POLL_SECONDS):
+        missed = 0 if has_reply(api) else missed + 1
+        if missed == LOST_AFTER and not closed.is_set():
+            exit_lost(api)
+
+
+def has_reply(api: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{api}/health", timeout=REPLY_SECONDS):
+            return True
+    except urllib.error.HTTPError as error:
+        return error.code < 500  # a proxy replies 502 to 504 without its server
+    except (OSError, ValueError):
+        return False
+
+
+def exit_lost(api: str) -> NoReturn:
+    if sys.stdout.isatty():
+        sys.stdout.write(f"{SHOW_CURSOR}\n")
+        sys.stdout.flush()
+    sys.stderr.write(f"codline: the Prefect server at {api} stopped answering; run it again to go on from here\n")
+    sys.stderr.flush()
+    os._exit(InfrastructureError.exit_code)
+
+
+def describe(error: Exception) -> str:
+    if isinstance(error, HTTPStatusError):
+        return f"{error.response.status_code} {error.response.reason_phrase} for {error.request.url}"
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
