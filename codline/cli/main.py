@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +22,7 @@ from codline.cli.verify import verify
 from codline.core import params
 from codline.core.errors import exit_on_error
 from codline.orchestration import presets as preset_layers
+from codline.orchestration.site_cache import configure_site_cache
 from codline.runtime import log
 from codline.runtime.pipeline import Pipeline
 
@@ -44,6 +46,7 @@ def options(
     ] = False,
 ) -> None:
     """Decide which images are worth labelling."""
+    configure_site_cache(Path())
 
 
 app.command(epilog=f"Example: codline run --strategy entropy --seed 1 -S train.epochs=10    {EXIT_CODES}")(run)

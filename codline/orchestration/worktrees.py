@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 from codline.core.errors import DataError, UserError
 from codline.core.files import write_text
 from codline.orchestration.inputs import link_inputs
+from codline.orchestration.site_cache import configure_site_cache
 
 CODE = ("codline", "stages", "flows", "dvc.yaml")  # the committed files that decide a campaign, besides params.yaml
 
@@ -68,6 +69,7 @@ def prepare_worktree(folder: Path, commit: str, params: str, cache: Path) -> Non
     # Links instead of copies: the points share one copy of images and outputs. Safe because stages replace files and
     # never write into an existing one.
     write_text(folder / ".dvc/config.local", f"[cache]\n    dir = {cache}\n    type = reflink,hardlink,copy\n")
+    configure_site_cache(folder)
     if not (folder / "params.yaml").exists() or (folder / "params.yaml").read_text(encoding="utf-8") != params:
         write_text(folder / "params.yaml", params)
 
