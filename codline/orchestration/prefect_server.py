@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from codline.core.errors import BY_EXIT_CODE, BusyError, InfrastructureError, UserError
 from codline.core.locks import try_lock
+from codline.orchestration.prefect_database import prepare_prefect_database
 from codline.orchestration.prefect_profile import HOME, ServerAccess, make_private_home, read_access
 from codline.runtime.loopback import LOOPBACK, OPEN
 
@@ -142,6 +143,7 @@ def start_server(given: ServerAccess) -> subprocess.Popen[bytes] | None:
         if not try_lock(lock):
             return None
         lock.truncate(0)
+        prepare_prefect_database()
         port = (urlsplit(given.url).port or 80) if given.url else 0
         module = "codline.orchestration.prefect_process"
         with LOG.open("wb") as log:

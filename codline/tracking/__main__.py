@@ -6,6 +6,7 @@ import sys
 import warnings
 
 from codline.core.errors import exit_on_error
+from codline.runtime import log
 
 
 def main() -> None:
@@ -21,6 +22,7 @@ def main() -> None:
         from codline.tracking.follower import follow
 
         follow(arguments.owner)
+    log.show_warnings()
     with exit_on_error():
         connect(log_everything=arguments.command == "sync")
 

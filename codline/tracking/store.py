@@ -12,6 +12,7 @@ from mlflow.entities import Metric, Param, Run
 from mlflow.exceptions import MlflowException
 
 from codline.tracking.address import tracking_uri, unreachable
+from codline.tracking.database import prepare_mlflow_database
 from codline.tracking.run_list import saved_views
 
 Points = dict[str, dict[int, float]]  # {metric: {step: value}}
@@ -31,6 +32,7 @@ class MlflowStore:
     """An experiment on the MLflow server, or in the database, at tracking_uri()."""
 
     def __init__(self) -> None:
+        prepare_mlflow_database()
         mlflow.set_tracking_uri(tracking_uri())
         self.client = MlflowClient()
         self.experiment = self.experiment_id(os.environ.get("MLFLOW_EXPERIMENT_NAME") or "codline")
