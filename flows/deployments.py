@@ -14,7 +14,6 @@ from prefect.types.entrypoint import EntrypointType
 from codline.core.errors import BusyError, InfrastructureError
 from codline.orchestration.prefect_connection import prefect_connection
 from codline.orchestration.prefect_runs import SERVE, end_served_run, mark_noted_run
-from codline.orchestration.prefect_server import api_url
 from codline.orchestration.workspace import open_workspace
 from flows.campaign import campaign
 from flows.cycle import cycle
@@ -31,7 +30,7 @@ def serve_deployments(on_ready: Callable[[], None]) -> None:
     settings = {"pause_on_shutdown": False, "print_starting_message": False, "limit": 1}
     logging.getLogger("prefect.runner").setLevel(logging.WARNING)  # it reports waiting runs every second
     runner = threading.Thread(target=serve, args=deployments, kwargs=settings, daemon=True)
-    with prefect_connection(api_url()), contextlib.suppress(KeyboardInterrupt):
+    with prefect_connection(), contextlib.suppress(KeyboardInterrupt):
         with contextlib.suppress(BusyError), open_workspace():  # nothing runs here
             mark_noted_run()
         for deployment in deployments:

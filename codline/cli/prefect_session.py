@@ -15,7 +15,7 @@ def prefect_session() -> Iterator[None]:
 
     with local_server():
         try:
-            with prefect_connection(api):
+            with prefect_connection():
                 yield
         except KeyboardInterrupt as error:  # typer would exit with the same code, but without a message
             raise Stopped from error

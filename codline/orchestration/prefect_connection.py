@@ -7,15 +7,16 @@ import contextlib
 import os
 import sys
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from typing import NoReturn
+from urllib.error import HTTPError as ErrorReply
 
 from httpx import HTTPError, HTTPStatusError
 from prefect.exceptions import PrefectException
+from prefect.settings import get_current_settings
 
 from codline.core.errors import InfrastructureError
+from codline.orchestration.prefect_server import open_url
 
 POLL_SECONDS = 1.0
 REPLY_SECONDS = 10.0  # a server under load may take seconds to reply; one that has died refuses at once
@@ -26,9 +27,10 @@ _watched = threading.Lock()  # held while a thread of this process watches the s
 
 
 @contextlib.contextmanager
-def prefect_connection(api: str) -> Iterator[None]:
-    """Watch the server at this address. Inside another `prefect_connection`, that one watches."""
-    if not _watched.acquire(blocking=False):
+def prefect_connection() -> Iterator[None]:
+    """Watch the server that Prefect's settings name. Inside another `prefect_connection`, that one watches."""
+    api = get_current_settings().api.url
+    if api is None or not _watched.acquire(blocking=False):  # without an address, Prefect has a server in this process
         yield
         return
     closed = threading.Event()
@@ -59,9 +61,9 @@ def exit_when_lost(api: str, closed: threading.Event) -> None:
 
 def has_reply(api: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{api}/health", timeout=REPLY_SECONDS):
+        with open_url(f"{api}/health", timeout=REPLY_SECONDS):
             return True
-    except urllib.error.HTTPError as error:
+    except ErrorReply as error:
         return error.code < 500  # a proxy replies 502 to 504 without its server
     except (OSError, ValueError):
         return False

@@ -15,7 +15,6 @@ from prefect.states import Crashed
 
 from codline.core.errors import CodlineError
 from codline.orchestration.prefect_connection import prefect_connection
-from codline.orchestration.prefect_server import api_url
 from codline.runtime import state_directory
 from codline.runtime.campaign_identity import SEPARATOR, current_campaign
 from codline.runtime.process_lifetime import end_with
@@ -33,7 +32,7 @@ def recorded_run(name: str = "run") -> Iterator[None]:
     if context is None or context.flow_run is None or context.flow_run.parent_task_run_id is not None:
         yield
         return
-    with prefect_connection(api_url()):
+    with prefect_connection():
         mark_noted_run(name)
         serve = int(os.environ.get(SERVE, 0))
         note = {"id": str(context.flow_run.id), "process": os.getpid(), "serve": serve}

@@ -174,11 +174,8 @@ def is_answering(access: ServerAccess) -> bool:
     """Whether a Prefect server is at the address; raises UserError if it refuses the secret."""
     token = base64.b64encode(access.secret.encode()).decode()
     headers = {"Authorization": f"Basic {token}"} if access.secret else {}
-    # A proxy must not see the secret of a server on this machine.
-    handlers = [urllib.request.ProxyHandler({})] if is_local(access.url) else []
     try:
-        request = urllib.request.Request(f"{access.url}/admin/version", headers=headers)
-        with urllib.request.build_opener(*handlers).open(request, timeout=5) as reply:
+        with open_url(f"{access.url}/admin/version", timeout=5, headers=headers) as reply:
             return bool(reply.status == 200)
     except HTTPError as error:
         if error.code in {401, 403}:
@@ -187,6 +184,14 @@ def is_answering(access: ServerAccess) -> bool:
         return False
     except (OSError, ValueError, http.client.HTTPException):
         return False
+
+
+def open_url(url: str, timeout: float, headers: dict[str, str] | None = None) -> http.client.HTTPResponse:
+    """A proxy must not see the secret of a server on this machine."""
+    handlers = [urllib.request.ProxyHandler({})] if is_local(url) else []
+    request = urllib.request.Request(url, headers=headers or {})
+    reply: http.client.HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=timeout)
+    return reply
 
 
 def page_address(api: str) -> str:

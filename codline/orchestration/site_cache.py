@@ -11,17 +11,23 @@ import re
 import shutil
 from pathlib import Path
 
+LOCATION = ".dvc/tmp/site-cache"
 OWNER_ONLY, WRITABLE_BY_OTHERS = 0o700, 0o022
 
 
 def configure_site_cache(root: Path) -> None:
-    """Create the site cache of this workspace and make it DVC's; nothing happens outside of a DVC repository."""
+    """Create the site cache of this workspace and make it DVC's, unless the user has configured another directory.
+
+    Nothing happens outside of a DVC repository.
+    """
     if not (root / ".dvc/config").exists():
         return
-    directory = root.resolve() / ".dvc/tmp/site-cache"
+    directory, configured = root.resolve() / LOCATION, configured_directory(root)
+    if configured is not None and not configured.endswith(f"/{LOCATION}"):
+        return
     with contextlib.suppress(OSError):  # on a disk that is full or not writable, DVC itself says so
         create_private_directory(directory)
-        if configured_directory(root) != str(directory):
+        if configured != str(directory):
             from dvc.config import Config  # takes 0.3 s
 
             with Config(str(root / ".dvc")).edit("local") as config:

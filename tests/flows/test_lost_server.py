@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from codline.core.errors import InfrastructureError
+from codline.core.errors import InfrastructureError, UserError
 from codline.core.files import read_json
 from tests.project import Project, free_port, running_commands
 
@@ -95,6 +95,6 @@ def test_lost_server_ends_run_and_study_with_one_sentence_and_run_again_side_by_
 def test_server_that_refuses_the_client_is_one_sentence(untouched: Project, tmp_path: Path) -> None:
     with remote_server(untouched, tmp_path / "home", PREFECT_SERVER_API_AUTH_STRING="name:secret"):
         done = untouched.run("codline", "run")
-    assert done.returncode == InfrastructureError.exit_code
+    assert done.returncode == UserError.exit_code
     api = untouched.environment["PREFECT_API_URL"]
-    assert done.stderr == f"codline: the Prefect server at {api}: 401 Unauthorized for {api}/admin/version\n"
+    assert done.stderr == f"codline: the Prefect server at {api} refuses this PREFECT_API_AUTH_STRING\n"

@@ -75,3 +75,9 @@ def test_site_cache_is_created_in_dvc_repositories_alone(tmp_path: Path) -> None
     configure_site_cache(tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert configured_directory(tmp_path) is None
+
+
+def test_directory_that_the_user_has_configured_is_kept(clone: Project, tmp_path: Path) -> None:
+    clone.must("dvc", "config", "--local", "core.site_cache_dir", str(tmp_path / "chosen"))
+    clone.must("codline", "presets")
+    assert used_site_cache(clone).is_relative_to(tmp_path / "chosen")
