@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codline.core.errors import StorageError
 from codline.core.files import atomic_write
 
 HOME = Path(".prefect")  # as in prefect.toml
@@ -24,8 +25,11 @@ class ServerAccess:
 
 
 def make_private_home() -> None:
-    HOME.mkdir(mode=0o700, exist_ok=True)
-    HOME.chmod(0o700)  # an older version may have made it
+    try:
+        HOME.mkdir(mode=0o700, exist_ok=True)
+        HOME.chmod(0o700)  # an older version may have made it
+    except OSError as error:
+        raise StorageError(f"{HOME}: cannot be used ({error.strerror}); it must be a directory of your own") from error
 
 
 def read_access() -> ServerAccess:

@@ -128,7 +128,7 @@ def start_if_needed(given: ServerAccess) -> subprocess.Popen[bytes] | None:
 
 def running_url() -> str:
     """The address of this workspace's server; empty if none is running, or if it is still starting."""
-    with contextlib.suppress(FileNotFoundError), SERVER_LOCK.open("r+") as file:
+    with contextlib.suppress(FileNotFoundError, PermissionError), SERVER_LOCK.open("r+") as file:
         return "" if try_lock(file) else file.read().strip()
     return ""
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from codline.core.errors import BY_EXIT_CODE, BusyError, InfrastructureError, UserError
+from codline.core.errors import BY_EXIT_CODE, BusyError, InfrastructureError, StorageError, UserError
 from codline.orchestration.prefect_profile import ServerAccess, read_access
 from codline.orchestration.prefect_server import is_answering, running_url
 from tests.project import free_port
@@ -219,6 +219,14 @@ def test_given_server_is_used_as_it_is(workspace: Path, workspaces: Callable[[st
         f"this workspace's Prefect server is at {access.url}; stop it or unset PREFECT_API_URL",
     )
     command.end()
+
+
+def test_directory_that_cannot_be_made_private_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / ".prefect").touch()
+    assert Command(tmp_path).error() == (
+        StorageError,
+        ".prefect: cannot be used (File exists); it must be a directory of your own",
+    )
 
 
 def test_given_server_elsewhere_that_does_not_answer_is_one_sentence(workspace: Path) -> None:
