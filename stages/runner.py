@@ -8,13 +8,14 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 from codline.core import campaign_setup, params
 from codline.core.errors import CodlineError, DataError, Stopped
 from codline.core.files import remove
 from codline.runtime import log, process_lifetime, stage_snapshot, state_directory
 from codline.runtime.gpu_lock import acquire_gpu
+from codline.runtime.out_of_memory import memory_error
 from codline.runtime.recorded_outputs import refuse_damaged_inputs
 from codline.runtime.stage_times import write_times
 
@@ -48,12 +49,12 @@ def run(stage: Stage) -> None:
             finish()
         write_times(name, time.perf_counter() - began)
     except CodlineError as error:
-        fail(name, error)
+        fail(name, memory_error(error, stage.__name__, arguments["params"]) or error)
     except KeyboardInterrupt:
         fail(name, Stopped())
-    except MemoryError:
-        fail(name, CodlineError("out of memory; lower the stage's batch_size"))
     except Exception as error:
+        if (memory := memory_error(error, stage.__name__, arguments["params"])) is not None:
+            fail(name, memory)
         traceback.print_exc()
         fail(name, CodlineError(f"unexpected {type(error).__name__}: {error}"))
     finally:
@@ -130,7 +131,7 @@ def label(stage: Stage, arguments: dict[str, Any]) -> str:
     return "@".join([stage.__name__, *(arguments[name] for name in KEYS if name in arguments)])
 
 
-def fail(name: str, error: CodlineError) -> None:
+def fail(name: str, error: CodlineError) -> NoReturn:
     state_directory.write_note("error", name, {"sentence": str(error), "exit_code": error.exit_code})
     if not os.environ.get("CODLINE_QUIET"):  # the caller reads the note and reports it
         sys.stderr.write(f"codline: {name}: {error}\n")

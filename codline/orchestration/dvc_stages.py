@@ -19,7 +19,7 @@ from codline.core.files import file_version
 from codline.core.locks import file_lock
 from codline.orchestration import dvc_lock
 from codline.orchestration.run_cache import RunCache
-from codline.runtime import stage_snapshot, state_directory
+from codline.runtime import out_of_memory, stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
 
 logging.getLogger("dvc").setLevel(logging.WARNING)  # tasks report what runs
@@ -61,6 +61,7 @@ class DvcStages(threading.local):
         if name not in self.stages:
             raise DataError(f"{name}: no such stage in dvc.yaml")
         state_directory.delete_note(stage_snapshot.NOTE, name)  # of an earlier run
+        kernel_kills = out_of_memory.kernel_kills()
         try:
             with self.repo.lock:
                 return dvc_lock.reproduce_and_record(self.stages[name], self.run_cache.objects)
@@ -68,7 +69,7 @@ class DvcStages(threading.local):
             self.reload()  # DVC's stage now has the hashes of a result that is not recorded
             raise
         except StageCmdFailedError as error:
-            raise stage_failure(name, error) from error
+            raise stage_failure(name, error, kernel_kills) from error
         except LockError as error:
             raise InfrastructureError(f"{name}: another DVC command holds this repository") from error
         except DvcException as error:
@@ -79,13 +80,21 @@ def pipeline_files() -> list[str]:
     return [file_version(name) for name in ("dvc.yaml", "params.yaml")]
 
 
-def stage_failure(name: str, error: StageCmdFailedError) -> CodlineError:
-    """The error that the stage reported in its note; without a note, it was killed."""
+def stage_failure(name: str, error: StageCmdFailedError, kernel_kills: int) -> CodlineError:
+    """The error that the stage reported in its note; without a note, it was killed.
+
+    `kernel_kills`: how many processes the kernel had killed for lack of memory when the stage started.
+    """
     note = state_directory.read_note("error", name)
     if note is not None:
         return BY_EXIT_CODE.get(note["exit_code"], CodlineError)(f"{name}: {note['sentence']}")
     if re.search(r"exited with (130|-2)$", str(error)):  # interrupted before it could report
         return Stopped()
+    if re.search(r"exited with (137|-9)$", str(error)):
+        advice = out_of_memory.advice(name.partition("@")[0], Path("params.yaml"))
+        if out_of_memory.kernel_kills() > kernel_kills:  # it would be killed again, so it is not retried
+            return CodlineError(f"{name}: out of memory, so the kernel killed it; {advice}")
+        return InfrastructureError(f"{name}: the stage was killed; if memory was short, {advice}")
     return InfrastructureError(f"{name}: the stage was killed or timed out ({error})")
 
 
