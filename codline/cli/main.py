@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from codline.cli import display, environment
+from codline.cli.clean import clean
 from codline.cli.options import EXIT_CODES, Set, parse_overrides
 from codline.cli.run import run
 from codline.cli.servers import serve, setup, ui
@@ -138,6 +139,7 @@ def doctor() -> None:
 
 
 app.command(epilog=f"Example: codline verify --repair, then codline run    {EXIT_CODES}")(verify)
+app.command(epilog=f"Example: codline clean, then codline clean cache prefect    {EXIT_CODES}")(clean)
 app.command(hidden=True)(setup)
 
 

@@ -85,6 +85,18 @@ def checkout_commit(folder: Path, commit: str) -> None:
         write_text(lock, content)
 
 
+def worktree_folders() -> list[Path]:
+    """This workspace and all worktrees of its repository: those of studies and others."""
+    listed = git("worktree", "list", "--porcelain", "-z").split("\0")
+    return [Path(), *(Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree "))]
+
+
+def remove_worktree(folder: Path) -> None:
+    """Remove a worktree of a study, whatever state it is in."""
+    shutil.rmtree(folder)
+    git("worktree", "prune")
+
+
 def has_finished(folder: Path, stage: str) -> bool:
     """Whether the worktree's dvc.lock lists the stage."""
     lock = folder / "dvc.lock"

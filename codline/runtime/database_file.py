@@ -134,6 +134,20 @@ def set_aside(path: Path) -> Path:
     return broken
 
 
+def refuse_if_open(path: Path) -> None:
+    """Raise BusyError if another process has a database open in write-ahead mode, as Prefect's server does."""
+    try:
+        with closing(connect(path)) as database:
+            database.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.DatabaseError as error:
+        if isinstance(known := as_known_error(path, error), BusyError):
+            raise known from error
+
+
+def database_files(path: Path) -> list[Path]:
+    return [file for file in (path, *side_files(path)) if file.exists()]
+
+
 def remove_database(path: Path) -> None:
     for file in (path, *side_files(path)):
         file.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from codline.core import params
 from codline.core.errors import CodlineError, UserError
+from codline.core.units import format_bytes
 from codline.runtime.pipeline import dotted_value
 
 # The parameter that a stage's memory depends on most. That of the others depends on the dataset alone.
@@ -56,15 +57,6 @@ def requested_size(message: str) -> str:
     number, unit, size = match.groups()
     power = " KMGTP".index(unit[0].upper()) if unit and unit != "bytes" else 0
     return format_bytes(float(size or number) * 1024**power)
-
-
-def format_bytes(count: float) -> str:
-    """In decimal units, as disks and memory are sold."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def advice(stage: str, params_file: Path) -> str:

@@ -22,7 +22,7 @@ from codline.core.params import read_yaml
 from codline.data.tables import translate_read_errors
 from codline.orchestration.dvc_stages import stage_failure
 from codline.runtime import out_of_memory
-from codline.runtime.out_of_memory import PARAMETERS, format_bytes, memory_error
+from codline.runtime.out_of_memory import PARAMETERS, memory_error
 from tests.project import Project
 from tests.workspace import REPOSITORY, Workspace
 
@@ -90,13 +90,6 @@ def test_advice_does_not_need_params_yaml(tmp_path: Path) -> None:
     assert out_of_memory.advice("score", tmp_path / "params.yaml") == "lower score.batch_size, or free some memory"
     assert "diagnose.batch_size" not in read_yaml(PARAMS)["diagnose"]
     assert out_of_memory.advice("diagnose", PARAMS) == "lower diagnose.batch_size, or free some memory"
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(999, "999 bytes"), (1000, "1.0 kB"), (14.8e9, "14.8 GB"), (7.04e16, "70400.0 TB")]
-)
-def test_sizes_are_formatted_in_decimal_units(count: float, text: str) -> None:
-    assert format_bytes(count) == text
 
 
 # Limits its own address space to what it has and 120 MB more, once libraries have their threads; then runs the stage.
