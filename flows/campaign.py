@@ -1,13 +1,11 @@
 """The flow over all cycles of params.yaml. Open this first."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from prefect import flow
+from prefect.client.schemas import State
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from codline.core.errors import DataError
 from codline.orchestration import answers, artifacts, dvc_lock, inputs
 from codline.orchestration.dvc_stages import remove_outdated_cycles
 from codline.orchestration.params_file import params_changes
@@ -17,7 +15,7 @@ from codline.orchestration.workspace import open_workspace
 from codline.runtime.campaign_identity import current_campaign
 from codline.runtime.pipeline import Pipeline
 from flows.cycle import cycle, stage_timeout
-from flows.tasks import evaluate, prepare, report, scan
+from flows.tasks import is_waiting, prepare, report, scan, waiting_state
 
 
 @flow(name="campaign", flow_run_name="campaign", persist_result=False)
@@ -28,8 +26,8 @@ def campaign(
     cycles: PositiveInt | None = None,
     overrides: dict[str, Any] | None = None,
     timeout_minutes: PositiveFloat | None = None,
-) -> None:
-    """Run every cycle that is not up to date.
+) -> State | None:
+    """Run every cycle that is not up to date, until people have yet to label a query.
 
     The arguments are written into params.yaml first, as `dvc exp run -S` does: the preset, then the others over it.
     If a stage refuses them before any stage has run with them, params.yaml is put back as it was.
@@ -49,24 +47,14 @@ def campaign(
             scan(name)
         prepare()
         for name in Pipeline().cycles:
-            with reported_while_waiting(name):
-                cycle(name, timeout_minutes)
+            state = cycle(name, timeout_minutes, return_state=True)
+            state.result()  # raises if it has failed
             artifacts.publish_learning_curve(name)
+            if is_waiting(state):
+                remove_outdated_cycles()
+                report()
+                return waiting_state(state.message)
         dvc_lock.tidy()  # before report, which shows every cycle that has outputs
         report()
         dvc_lock.tidy()
-
-
-@contextmanager
-def reported_while_waiting(name: str) -> Iterator[None]:
-    """Where the campaign stops because people have yet to label the query of `name`, report on the cycles so far."""
-    try:
-        yield
-    except DataError:
-        pipeline = Pipeline()
-        if pipeline.params["annotate"]["annotator"]["name"] == "people":
-            remove_outdated_cycles()
-            if pipeline.path("annotate", "query", name).exists():  # it is current: only its labels are missing
-                evaluate(name)
-                report()
-        raise
+    return None

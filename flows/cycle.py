@@ -3,8 +3,10 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 from prefect import flow
+from prefect.client.schemas import State
 from pydantic import PositiveFloat
 
 from codline.core import params_errors
@@ -13,12 +15,12 @@ from codline.orchestration import answers, artifacts
 from codline.orchestration.prefect_runs import cycle_run_name, recorded_run
 from codline.orchestration.workspace import open_workspace
 from codline.runtime.pipeline import Pipeline
-from flows.tasks import annotate, diagnose, evaluate, merge, score, select, train
+from flows.tasks import annotate, diagnose, evaluate, is_waiting, merge, score, select, train, waiting_state
 
 
 @flow(name="cycle", flow_run_name=cycle_run_name, persist_result=False)
-def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> None:
-    """Bring one cycle up to date. `timeout_minutes` limits each stage."""
+def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> State | None:
+    """Bring one cycle up to date, unless people have yet to label its query. `timeout_minutes` limits each stage."""
     with open_workspace(), recorded_run(), stage_timeout(timeout_minutes):
         check_cycle(cycle)
         train(cycle)
@@ -28,12 +30,18 @@ def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> No
             select(cycle)
             diagnosis = diagnose.submit(cycle)
             answers.hand_out_query(cycle)
-            annotate(cycle)
+            annotation = cast(State, annotate(cycle, return_state=True))  # typed for calls without it
+            annotation.result()  # raises if it has failed
+            if is_waiting(annotation):
+                evaluation.result()
+                diagnosis.result()
+                return waiting_state(annotation.message)
             merge(cycle)
             artifacts.publish_query_images(cycle)
             diagnosis.result()
         evaluation.result()
         artifacts.publish_mlflow_link(cycle)
+    return None
 
 
 def check_cycle(cycle: str) -> None:

@@ -13,9 +13,10 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State, TaskRun
 from prefect.exceptions import MissingContextError
+from prefect.states import Completed
 from prefect.tasks import exponential_backoff
 
-from codline.core.errors import InfrastructureError
+from codline.core.errors import InfrastructureError, WaitingForPeople
 from codline.orchestration import workspace
 from codline.orchestration.artifacts import artifact_key
 from codline.runtime import state_directory
@@ -23,12 +24,22 @@ from codline.runtime.campaign_identity import current_campaign
 from codline.runtime.log import stage_warnings
 
 Listener = Callable[[str, str, float], None]
-listeners: list[Listener] = []  # called with (stage, "started" | "ran" | "skipped" | "failed", seconds)
+listeners: list[Listener] = []  # called with (stage, "started" | "ran" | "skipped" | "waits" | "failed", seconds)
+WAITING = "WaitingForPeople"  # name of the state of tasks and flows that have ended because labels are missing
 
 
 def is_retriable(task: Task[..., Any], run: TaskRun, state: State) -> bool:  # noqa: ARG001 (Prefect's signature)
     """Retry a stage that was killed or timed out, or met a lock; never a user's mistake."""
     return isinstance(state.result(raise_on_failure=False), InfrastructureError)
+
+
+def waiting_state(message: str | None) -> State:
+    """Not a failure, on Prefect's page or for `prefect deployment run --watch`."""
+    return Completed(name=WAITING, message=message)
+
+
+def is_waiting(state: State) -> bool:
+    return state.name == WAITING
 
 
 def stage_task(name: str, *, per_cycle: bool = True, runs_model: bool = False) -> Task[..., bool]:
@@ -54,6 +65,9 @@ def stage_task(name: str, *, per_cycle: bool = True, runs_model: bool = False) -
         try:
             with published_progress(stage) if runs_model else contextlib.nullcontext():
                 outcome = "ran" if workspace.reproduce(stage) else "skipped"
+        except WaitingForPeople as waiting:
+            outcome = "waits"
+            return cast(bool, waiting_state(str(waiting)))  # Prefect takes it as the state of the task
         finally:
             notify(stage, outcome, time.monotonic() - started)
         return outcome == "ran"

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import BeforeValidator, model_validator
 
 from codline.annotators.base import AnnotationRequest, Annotations, Annotator
-from codline.core.errors import DataError
+from codline.core.errors import DataError, WaitingForPeople
 from codline.data import answers
 from codline.data.answers import Answer
 
@@ -53,7 +53,9 @@ class People(Annotator):
         used = np.array(new, np.int64)[np.isin(new, images.pool)]
         if missing := len(answers.open_questions(sheet, request.ids.tolist())):
             todo = f"label the images in queries/{request.cycle} (fill in the column `label`), then run `codline run`"
-            raise DataError(f"{request.answers}: {missing} of {len(request.ids)} images have no label yet; {todo}")
+            raise WaitingForPeople(
+                f"{request.answers}: {missing} of {len(request.ids)} images have no label yet; {todo}"
+            )
         if skipped := len(sheet.unknown) + len(new) - len(used):
             counted = answers.count_labels(skipped)
             logging.getLogger("codline").warning(

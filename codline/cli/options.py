@@ -10,7 +10,8 @@ from codline.core.errors import UserError
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 unexpected error, or out of memory; 2 a parameter is wrong; 3 a file is broken; "
-    "4 training diverged; 5 the disk is full; 6 something is in use; 7 a stage was killed."
+    "4 training diverged; 5 the disk is full; 6 something is in use; 7 a stage or server was killed; "
+    "8 people have yet to label images."
 )
 Set = Annotated[
     list[str] | None,

@@ -8,6 +8,7 @@ import typer
 from codline.cli import display, environment
 from codline.cli.options import Set, parse_overrides
 from codline.cli.prefect_session import prefect_session
+from codline.core.errors import WaitingForPeople
 from codline.orchestration.params_file import params_changes
 
 
@@ -36,15 +37,20 @@ def run(
             display.print_outcome("Everything is up to date.")
             return
         started = time.monotonic()
-        run_campaign(timeout_minutes)
+        waiting = run_campaign(timeout_minutes)
     display.print_learning_curve()
+    if waiting:
+        raise WaitingForPeople(waiting)
     display.print_outcome(f"Done in {time.monotonic() - started:.0f} s.")
 
 
-def run_campaign(timeout_minutes: float | None) -> None:
+def run_campaign(timeout_minutes: float | None) -> str | None:
+    """What people have to do before the campaign can go on; nothing if it is complete."""
     from flows import tasks
     from flows.campaign import campaign
 
     with display.CampaignProgress("starting Prefect") as progress, prefect_session():
         tasks.listeners.append(progress.on_stage_event)
-        campaign(timeout_minutes=timeout_minutes)
+        state = campaign(timeout_minutes=timeout_minutes, return_state=True)
+        state.result()  # raises if it has failed
+        return state.message if tasks.is_waiting(state) else None

@@ -47,6 +47,12 @@ class InfrastructureError(CodlineError):
     exit_code = 7
 
 
+class WaitingForPeople(CodlineError):  # noqa: N818 (a state, not an error)
+    """People have yet to label images."""
+
+    exit_code = 8
+
+
 class Stopped(CodlineError):  # noqa: N818 (an interruption, not an error)
     """Interrupted by Ctrl-C."""
 

@@ -73,7 +73,7 @@ def test_stage_that_succeeds_deletes_the_error_note_and_writes_its_seconds(works
 
 
 def test_errors_have_distinct_exit_codes() -> None:
-    assert sorted(errors.BY_EXIT_CODE) == [2, 3, 4, 5, 6, 7, 130]
+    assert sorted(errors.BY_EXIT_CODE) == [2, 3, 4, 5, 6, 7, 8, 130]
     assert all(kind.exit_code == code for code, kind in errors.BY_EXIT_CODE.items())
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codline.core.errors import WaitingForPeople
 from codline.core.files import file_sha256
 from codline.labeling.originals import content_id
 from tests.flows.test_readme import write_photo
@@ -53,6 +54,7 @@ def answer(project: Project, cycle: str, mistakes: Labels) -> None:
 
 def run_and_wait_for(project: Project, cycle: str, *words: str) -> str:
     done = project.run("codline", "run", *words)
+    assert done.returncode == WaitingForPeople.exit_code
     assert f"annotate@{cycle}: answers/{cycle}.csv: {BUDGET} of {BUDGET} images have no label yet" in done.stderr
     return done.stdout + done.stderr
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from codline.core.errors import DataError
+from codline.core.errors import DataError, WaitingForPeople
 from tests.project import Project
 
 FOLDER = {"name": "folder", "path": "photos", "size": 32}
@@ -50,6 +50,7 @@ def test_campaign_puts_params_yaml_back_if_a_stage_refuses_its_values(project: P
 
 def test_campaign_that_waits_for_labels_keeps_its_params_yaml(project: Project) -> None:
     done = project.run("codline", "run", "-S", "annotate.annotator={name: people}", "-S", "prepare.start=0.1")
+    assert done.returncode == WaitingForPeople.exit_code
     assert "have no label yet" in done.stderr
     assert "previous values" not in done.stderr
     assert "answers/c1.csv" in (project.root / "params.yaml").read_text()

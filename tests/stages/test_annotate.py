@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codline.core.errors import DataError, UserError
+from codline.core.errors import CodlineError, DataError, UserError, WaitingForPeople
 from codline.data import tables
 from tests.workspace import Workspace
 
@@ -86,9 +86,9 @@ def write_answers(rows: list[str], header: str = "id,label") -> None:
     Path("answers/c1.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
 
 
-def run_failing(workspace: Workspace) -> str:
+def run_failing(workspace: Workspace, kind: type[CodlineError] = DataError) -> str:
     """Run annotate, which must fail and write nothing; return the error sentence."""
-    with pytest.raises(DataError) as refused:
+    with pytest.raises(kind) as refused:
         workspace.run("annotate", "c1")
     assert not workspace.path("annotate", "annotations", "c1").exists()
     return str(refused.value)
@@ -105,7 +105,10 @@ def test_annotate_waits_for_the_labels_of_people(with_people: Workspace) -> None
     ids = read_query(with_people)
     write_answers([f"{i}, {i % 10}" for i in ids[2:]] + [f"{ids[0]},"])
     todo = "label the images in queries/c1 (fill in the column `label`), then run `codline run`"
-    assert run_failing(with_people) == f"answers/c1.csv: 2 of {len(ids)} images have no label yet; {todo}"
+    assert (
+        run_failing(with_people, WaitingForPeople)
+        == f"answers/c1.csv: 2 of {len(ids)} images have no label yet; {todo}"
+    )
     write_answers([f"{i},{i % 10}" for i in ids])
     with_people.run("annotate", "c1")
     assert read_annotations(with_people) == {i: i % 10 for i in ids}
@@ -130,13 +133,13 @@ def test_annotate_accepts_labels_of_other_images_unless_an_image_of_the_query_is
     ids, (first, second, *_) = read_query(with_people), unlabeled(with_people)
     answered = [f"{i},1" for i in [*ids[2:], first, second]]  # the query has changed since people answered
     write_answers([*answered, f"{ids[0]},"])
-    assert f"1 of {len(ids)} images have no label yet" in run_failing(with_people)
+    assert f"1 of {len(ids)} images have no label yet" in run_failing(with_people, WaitingForPeople)
     write_answers(answered)
     with_people.run("annotate", "c1")
     assert set(read_annotations(with_people)) == {*ids[2:], first, second}
     write_answers(answered[:-1])
     with_people.path("annotate", "annotations", "c1").unlink()
-    assert f"1 of {len(ids)} images have no label yet" in run_failing(with_people)
+    assert f"1 of {len(ids)} images have no label yet" in run_failing(with_people, WaitingForPeople)
 
 
 def test_annotate_ignores_an_answer_that_repeats_a_label_and_refuses_another_one(with_people: Workspace) -> None:
