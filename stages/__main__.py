@@ -8,7 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from codline.core.errors import UserError
+from codline.core.errors import UserError, exit_on_error
 from codline.runtime import background, fork_server
 from codline.runtime.process_lifetime import OWNER, ancestors, end_with_parents
 from codline.runtime.recorded_outputs import name_campaign
@@ -16,7 +16,8 @@ from codline.runtime.recorded_outputs import name_campaign
 
 def main() -> None:
     end_with_parents()  # before slow imports, during which a parent could die unnoticed
-    background.start_for_dvc()
+    with exit_on_error():
+        background.start_for_dvc()
     name_campaign()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if not Path(__file__).with_name(f"{name}.py").is_file():

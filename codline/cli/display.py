@@ -58,7 +58,9 @@ class CampaignProgress:
         self.running.remove(stage)
         for sentence in stage_warnings(stage):
             print_line(f"  {stage}: {sentence}", style="yellow")
-        if outcome == "failed" or stage in self.finished:  # a task may retry it; the report may need it once more
+        if (
+            outcome in ("waits", "failed") or stage in self.finished
+        ):  # a task may retry it; the report may need it once more
             return
         self.finished.add(stage)
         name, _, cycle = stage.partition("@")
@@ -138,10 +140,11 @@ def read_spearman(pipeline: Pipeline, cycle: str) -> float | None:
     return spearman
 
 
-def print_status(outdated: list[str]) -> None:
+def print_status(outdated: list[str], running: dict[str, int], missing_labels: list[str]) -> None:
     """Print what is done and what is not, cycle by cycle, with the metrics of the present parameters alone.
 
-    `outdated` lists the stages that are not up to date, and those that follow from them.
+    `outdated` lists the stages that are not up to date, and those that follow from them; `running` has the processes
+    of those that are being run, `missing_labels` what people have yet to do.
     """
     pipeline = Pipeline()
     current = [cycle for cycle in pipeline.cycles if f"evaluate@{cycle}" not in outdated]
@@ -158,7 +161,15 @@ def print_status(outdated: list[str]) -> None:
         cells = [f"{metrics['labels']:,}", str(primary_metric(metrics))] if metrics else ["", ""]
         table.add_row(cycle, *cells, " ".join(stage for stage in stages if stage not in to_do), " ".join(to_do))
     console.print(table)
-    print_line("Everything is up to date." if not outdated else f"Up to {len(outdated)} stages to do: codline run")
+    for stage, process in running.items():
+        note = state_directory.read_note("progress", stage)
+        print_line(f"{stage} is running (process {process}){f': {format_progress(note)}' if note else ''}")
+    if missing_labels:
+        print_line("\n".join(missing_labels))
+    elif outdated:
+        print_line(f"Up to {len(outdated)} stages to do{'' if running else ': codline run'}")
+    else:
+        print_line("Everything is up to date.")
 
 
 def metric_heading(evaluated: dict[str, dict[str, Any]]) -> str:

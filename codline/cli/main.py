@@ -24,7 +24,7 @@ from codline.core import params
 from codline.core.errors import exit_on_error
 from codline.orchestration import presets as preset_layers
 from codline.orchestration.site_cache import configure_site_cache
-from codline.runtime import log
+from codline.runtime import log, process_lifetime
 from codline.runtime.pipeline import Pipeline
 
 app = typer.Typer(
@@ -57,10 +57,14 @@ app.command(epilog=f"Example: codline study digits-strategies --jobs 2 -S train.
 @app.command(epilog="Example: codline status")
 def status() -> None:
     """Show each cycle: its labels, its primary metric with a 95% interval, what is done and what is to do."""
+    from codline.orchestration.answers import missing_labels
+    from codline.orchestration.dvc_activity import running_stages
     from codline.orchestration.dvc_stages import stale_stages
 
-    params.parse_cycles(Pipeline().params)
-    display.print_status(stale_stages(follow=True))
+    pipeline = Pipeline()
+    params.parse_cycles(pipeline.params)
+    outdated = stale_stages(follow=True)
+    display.print_status(outdated, running_stages(pipeline), missing_labels(outdated))
 
 
 @app.command(epilog="Example: codline query c1, then fill in the column `label` of answers/c1.csv, and codline run")
@@ -148,10 +152,16 @@ def run_module(module: str, *arguments: str) -> None:
     sys.exit(subprocess.run([sys.executable, "-m", module, *arguments], check=False).returncode)
 
 
+def exit_on_sigterm(*_: object) -> None:
+    """Raise an exception, so that started processes are stopped too. Stages are killed: a campaign waits for them."""
+    process_lifetime.kill_stages()
+    sys.exit(143)
+
+
 def main() -> None:
     environment.set_environment()
     log.show_warnings()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an exception, so that started processes are stopped too
+    signal.signal(signal.SIGTERM, exit_on_sigterm)
     with exit_on_error():
         app()
 

@@ -1,6 +1,7 @@
 """Check all answer sheets of the campaign and keep their history: python -m codline.labeling.check_answers
 
 Runs before any stage does. Imports no torch, so that it takes less than a second.
+With the name of a cycle, it only says how many images of its query have no label yet.
 """
 
 import sys
@@ -18,6 +19,7 @@ from codline.core.errors import exit_on_error
 from codline.data import answers, tables
 from codline.data.answers import Answer, AnswerRow, KnownImages, Sheet
 from codline.data.dataset_info import read_dataset_info
+from codline.data.labels import read_ids
 from codline.labeling.history import History
 from codline.runtime.pipeline import Pipeline
 
@@ -113,9 +115,25 @@ def check_answers(pipeline: Pipeline) -> list[str]:
     return remarks
 
 
+def describe_missing(pipeline: Pipeline, cycle: str) -> str:
+    """How many images of a query have no label yet, and what to do about it. Reads only."""
+    annotator = read_annotator(pipeline.params)
+    assert isinstance(annotator, People)
+    sheets = AnswerSheets(pipeline, annotator)
+    path, query = sheets.paths[cycle], read_ids(pipeline.path("annotate", "query", cycle), tables.QUERY).tolist()
+    sheet = answers.read_sheet(path, sheets.images, sheets.classes) if path.exists() else Sheet()
+    missing = len(answers.open_questions(sheet, query))
+    if not missing:
+        return f"{cycle}: all {len(query)} images of the query have a label; codline run goes on"
+    found = f"{cycle}: {missing} of {len(query)} images in queries/{cycle} have no label yet"
+    return f"{found}; fill in the column `label` of {path}, then codline run"
+
+
 def main() -> None:
     with exit_on_error():
-        for remark in check_answers(Pipeline(Path())):
+        pipeline, cycles = Pipeline(Path()), sys.argv[1:]
+        remarks = [describe_missing(pipeline, cycle) for cycle in cycles] if cycles else check_answers(pipeline)
+        for remark in remarks:
             sys.stdout.write(f"{remark}\n")
 
 

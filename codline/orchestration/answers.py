@@ -27,6 +27,15 @@ def hand_out_query(cycle: str) -> None:
         show(run_module("codline.labeling.query_export", cycle, "--automatic"))
 
 
+def missing_labels(outdated: list[str]) -> list[str]:
+    """What people have yet to label, in sentences: the query of the first cycle that lacks labels."""
+    pipeline = Pipeline()
+    waiting = [c for c in pipeline.queries if f"annotate@{c}" in outdated and f"select@{c}" not in outdated]
+    if not waiting or not has_people(pipeline):
+        return []
+    return run_module("codline.labeling.check_answers", waiting[0])
+
+
 def show(lines: list[str]) -> None:
     sys.stderr.writelines(f"codline: {line}\n" for line in lines)
 

@@ -3,20 +3,19 @@
 import contextlib
 import logging
 import re
+import tempfile
 import threading
 import time
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Collection, Iterator
 
 from dvc.exceptions import DvcException
-from dvc.lock import Lock, LockError
+from dvc.lock import Lock, LockError, LockNoop
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.stage.exceptions import StageCmdFailedError
 
 from codline.core.errors import BY_EXIT_CODE, CodlineError, DataError, InfrastructureError, Stopped
 from codline.core.files import file_version
-from codline.core.locks import file_lock
 from codline.orchestration import dvc_lock
 from codline.orchestration.run_cache import RunCache
 from codline.runtime import out_of_memory, stage_snapshot, state_directory
@@ -24,6 +23,8 @@ from codline.runtime.pipeline import Pipeline
 
 logging.getLogger("dvc").setLevel(logging.WARNING)  # tasks report what runs
 logging.getLogger("dvc.rwlock").setLevel(logging.ERROR)  # a killed campaign is no news: it is being run again
+
+READ_ATTEMPTS = 3
 
 
 class RepositoryLock(Lock):  # type: ignore[misc]
@@ -109,17 +110,33 @@ def restore_outputs(names: list[str]) -> None:
 def stale_stages(*, follow: bool = False) -> list[str]:
     """Stages of the campaign that DVC would run; with `follow`, also all that depend on one of them.
 
+    Works while a stage runs.
     DVC checks each stage by itself: after a change of the dataset only prepare is stale, while the results of every
     cycle are still those of the other dataset.
     """
     names = Pipeline().stage_names()
     if not dvc_lock.LOCK.exists():
         return names
-    refuse_if_locked()
-    dvc_lock.repair()
-    with Repo() as repo:
-        stale = repo.status()
-        return with_followers(repo, names, stale) if follow else [name for name in stale if name in names]
+    for attempt in range(READ_ATTEMPTS):
+        try:
+            with reading_repository() as repo:
+                stale = repo.status()
+                return with_followers(repo, names, stale) if follow else [name for name in stale if name in names]
+        except (DvcException, OSError) as error:  # files may vanish and be half written while a stage runs
+            if attempt == READ_ATTEMPTS - 1:
+                raise DataError(
+                    f"DVC cannot tell which stages are up to date: {' '.join(str(error).split())}"
+                ) from error
+            time.sleep(0.2)
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def reading_repository() -> Iterator[Repo]:
+    """A repository to read only, without DVC's locks: it neither waits for a running stage nor holds one up."""
+    with Repo() as repo, tempfile.TemporaryDirectory() as folder:
+        repo.lock, repo.tmp_dir = LockNoop(), folder  # DVC notes in tmp_dir which files it is reading
+        yield repo
 
 
 def with_followers(repo: Repo, names: list[str], stale: Collection[str]) -> list[str]:
@@ -137,12 +154,3 @@ def remove_outdated_cycles() -> None:
     """Remove the results of cycles that are not current, or report would show them as this campaign's."""
     outdated = {name for name in stale_stages(follow=True) if "@" in name}
     dvc_lock.keep_stages([name for name in Pipeline().stage_names() if name not in outdated])
-
-
-def refuse_if_locked() -> None:
-    """Fail at once if another DVC command holds the repository, instead of waiting for it silently."""
-    path = Path(".dvc/tmp/lock")
-    if path.exists():
-        busy = "another DVC command (process {owner}) holds .dvc/tmp/lock; wait for it or stop it"
-        with file_lock(path, busy=busy):
-            pass

@@ -10,14 +10,12 @@ from pathlib import Path
 
 from codline.core.errors import CodlineError, UserError
 from codline.core.locks import file_lock
-from codline.orchestration import dvc_lock
+from codline.orchestration import dvc_activity, dvc_lock
 from codline.orchestration.dvc_stages import DvcStages
-from codline.runtime import state_directory
-from codline.runtime.background import Background
+from codline.runtime.background import BUSY, Background, campaign_lock
 from codline.runtime.process_lifetime import OWNER
 from codline.runtime.recorded_outputs import CAMPAIGN
 
-BUSY = "another campaign (process {owner}) is running in this directory; wait for it or stop it"
 INTERRUPTED_SECONDS = 10.0  # that a campaign which failed or was stopped waits for MLflow
 CONCURRENT_STAGES = 4
 SCAN = "scan@"
@@ -85,7 +83,8 @@ def open_workspace() -> Iterator[Workspace]:
         return
     if not Path("dvc.yaml").exists():  # before anything is created in a foreign directory
         raise UserError("dvc.yaml: not found; run this from the root of a codline project")
-    with file_lock(state_directory.state_root() / "campaign.lock", busy=BUSY, write_owner=True):
+    with file_lock(campaign_lock(), busy=BUSY, write_owner=True):
+        dvc_activity.refuse_other_commands()
         dvc_lock.repair()
         os.environ |= {OWNER: str(os.getpid()), CAMPAIGN: f"{os.getpid()}-{time.time_ns()}"}
         _current = workspace = Workspace()

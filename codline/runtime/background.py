@@ -10,11 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
+from codline.core.locks import file_lock
 from codline.runtime import fork_server
 from codline.runtime.process_lifetime import OWNER, ancestors
 from codline.runtime.state_directory import state_root
 
 FOLLOWER_SECONDS = 60.0  # that a finished campaign waits for MLflow
+BUSY = "another campaign (process {owner}) is running in this directory; wait for it or stop it"
 LOG = "tracking.log"  # in the state directory: what the follower could not log
 
 
@@ -22,9 +24,21 @@ def is_tracking() -> bool:
     return os.environ.get("CODLINE_TRACKING") != "off"
 
 
+def campaign_lock() -> Path:
+    """Held by the process that runs a campaign in this directory."""
+    return state_root() / "campaign.lock"
+
+
 def start_for_dvc() -> None:
-    """In a stage that DVC runs and no campaign owns: start what is not running yet. DVC is the owner."""
-    if "DVC_STAGE" not in os.environ or OWNER in os.environ or sys.platform != "linux":
+    """In a stage that DVC runs and no campaign owns: start what is not running yet. DVC is the owner.
+
+    Refuses the stage beside a campaign, which would meet files that change under it.
+    """
+    if "DVC_STAGE" not in os.environ or OWNER in os.environ:
+        return
+    with file_lock(campaign_lock(), busy=BUSY):
+        pass
+    if sys.platform != "linux":
         return
     dvc = ancestors()[-1]
     if not fork_server.socket_path(dvc).exists():

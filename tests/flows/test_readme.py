@@ -21,8 +21,10 @@ import pytest
 from PIL import Image
 
 from codline.core import params
+from codline.core.errors import WaitingForPeople
 from codline.datasets.digits import Digits
 from tests.documents import DATASETS, README, code_blocks, commands, plugin_files
+from tests.flows.test_deployments import post
 from tests.project import Project, free_port
 from tests.workspace import REPOSITORY
 
@@ -171,14 +173,22 @@ def test_images_without_labels_are_labeled_by_people(untouched: Project) -> None
     command += " -S 'annotate.annotator={name: people}'"
     assert command in commands()
     stopped = untouched.run(*shlex.split(command))
-    assert stopped.returncode == 3
+    assert stopped.returncode == WaitingForPeople.exit_code
     expected = "answers/c1.csv: 20 of 20 images have no label yet; label the images in queries/c1"
     assert expected in stopped.stderr
     assert len([path for path in (untouched.root / "queries/c1").iterdir() if path.suffix != ".html"]) == 20
+    check_states(untouched, stopped.stderr)
     assert "20 images are in queries/c1" in run_command(untouched, "codline query c1")
     answers = untouched.root / "answers/c1.csv"
     header, *rows = answers.read_text().splitlines()
     assert header == "file,label,id"
+    write_labels(answers, rows, ["cat"] * 12 + [""] * 8)
+    todo = "c1: 8 of 20 images in queries/c1 have no label yet; fill in the column `label` of answers/c1.csv"
+    assert f"{todo}, then codline run\n" in run_command(untouched, "codline status")
+    repro = untouched.run("dvc", "repro")
+    assert repro.stderr.count("codline: ") == 1
+    assert "codline: annotate@c1: answers/c1.csv: 8 of 20 images have no label yet; label the images" in repro.stderr
+    assert "exited with 8" in repro.stderr
     write_labels(answers, rows, ["cta"] * 3 + ["cat"] * 17)
     refused = untouched.run("codline", "run")
     assert refused.returncode == 3
@@ -195,6 +205,15 @@ def test_images_without_labels_are_labeled_by_people(untouched: Project) -> None
     assert history[-1].endswith(",dog,people,cat")
     run_command(untouched, "codline export labels.csv")
     assert (untouched.root / "labels.csv").read_text().count(",people,c1,") == 20
+
+
+def check_states(project: Project, output: str) -> None:
+    """A campaign that waits for people is complete for Prefect, and so are its cycle and the stage."""
+    waiting = {"state": {"name": {"any_": ["WaitingForPeople"]}}}
+    flows = post(project, "flow_runs/filter", {"flow_runs": waiting, "sort": "START_TIME_DESC"})[:2]
+    tasks = post(project, "task_runs/filter", {"task_runs": waiting, "sort": "EXPECTED_START_TIME_DESC"})[:1]
+    assert {run["name"].rpartition(" · ")[2] for run in flows + tasks} == {"c1", "seed 0", "annotate@c1"}
+    assert all(run["state"]["type"] == "COMPLETED" and run["state"]["message"] in output for run in flows + tasks)
 
 
 def write_labels(path: Path, rows: list[str], labels: list[str]) -> None:

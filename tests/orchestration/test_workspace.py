@@ -61,9 +61,10 @@ def test_repair_removes_a_truncated_list_of_dvc_s_running_commands(directory: Pa
     assert not (directory / ".dvc/tmp/rwlock").exists()
 
 
-def test_status_names_the_dvc_command_that_holds_the_repository(project: Project) -> None:
+def test_run_names_the_dvc_command_that_holds_the_repository_and_status_works(project: Project) -> None:
     with start_lock_holder(project.root / ".dvc/tmp/lock") as process:
-        done = project.run("codline", "status")
+        done = project.run("codline", "run")
+        assert "Everything is up to date." in project.must("codline", "status")
         process.kill()
     assert done.returncode == BusyError.exit_code
     assert "codline: another DVC command (process" in done.stderr

@@ -1,0 +1,49 @@
+"""What DVC is doing in this directory, from the files in which it notes its commands."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from codline.core.errors import BusyError
+from codline.core.locks import file_lock
+from codline.runtime.pipeline import Pipeline
+from codline.runtime.process_lifetime import is_alive
+
+LOCK = Path(".dvc/tmp/lock")  # held by a command, except while it runs a stage
+RUNNING = Path(".dvc/tmp/rwlock")  # the files that running stages read and write, with the command that runs them
+
+
+def refuse_other_commands() -> None:
+    """Fail at once if another DVC command works in this directory, instead of waiting for it or disturbing it."""
+    others = {command["pid"]: command["cmd"] for command in writers().values() if command["pid"] != os.getpid()}
+    for pid, command in others.items():
+        name = " ".join([Path(command.partition(" ")[0]).name, *command.split()[1:]])
+        raise BusyError(f"`{name}` (process {pid}) is running stages in this directory; wait for it or stop it")
+    if LOCK.exists():
+        busy = "another DVC command (process {owner}) holds .dvc/tmp/lock; wait for it or stop it"
+        with file_lock(LOCK, busy=busy):
+            pass
+
+
+def running_stages(pipeline: Pipeline) -> dict[str, int]:
+    """{stage: process id of the campaign or DVC command that runs it}"""
+    processes = {path: command["pid"] for path, command in writers().items()}
+    outputs = {name: str(first_output(pipeline, name).resolve()) for name in pipeline.stage_names()}
+    return {name: processes[path] for name, path in outputs.items() if path in processes}
+
+
+def first_output(pipeline: Pipeline, name: str) -> Path:
+    stage, _, cycle = name.partition("@")
+    entry = pipeline.definition(stage)["outs"][0]
+    path = entry if isinstance(entry, str) else next(iter(entry))
+    return pipeline.root / pipeline.resolve(path, stage, cycle)
+
+
+def writers() -> dict[str, dict[str, Any]]:
+    """{file: the command that is writing it}, without those of processes that were killed."""
+    try:
+        noted = json.loads(RUNNING.read_text(encoding="utf-8"))["write"]
+    except (OSError, ValueError, KeyError):  # none has run yet, or it is being written
+        return {}
+    return {path: command for path, command in noted.items() if is_alive(command["pid"])}
