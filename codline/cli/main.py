@@ -22,11 +22,13 @@ from codline.cli.study import study
 from codline.cli.verify import verify
 from codline.core import params
 from codline.core.errors import exit_on_error
+from codline.core.project_root import require_project_root
 from codline.orchestration import presets as preset_layers
 from codline.orchestration.site_cache import configure_site_cache
 from codline.runtime import log, process_lifetime
 from codline.runtime.pipeline import Pipeline
 
+ANYWHERE = ("--version", "--help", "strategies", "models", "datasets")  # what needs no project
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -163,6 +165,8 @@ def main() -> None:
     log.show_warnings()
     signal.signal(signal.SIGTERM, exit_on_sigterm)
     with exit_on_error():
+        if sys.argv[1:2] and sys.argv[1] not in ANYWHERE and "--help" not in sys.argv:
+            require_project_root()
         app()
 
 

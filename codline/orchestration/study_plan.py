@@ -10,11 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codline.core.errors import CodlineError
+from ruamel.yaml import YAML
+
+from codline.core.errors import CodlineError, UserError
 from codline.core.files import read_json, write_json
 from codline.core.locks import file_lock
 from codline.orchestration import study_grid, worktrees
 from codline.orchestration.params_file import check_params
+from codline.orchestration.people_defaults import annotator_name
 from codline.orchestration.study_grid import Overrides, Study, StudyPoint
 from codline.runtime import state_directory
 from codline.runtime.background import Background
@@ -86,10 +89,13 @@ def plan_study(name: str, overrides: Overrides | None = None) -> StudyPlan:
 
 
 def check_arms(plan: StudyPlan) -> None:
-    """Validate the parameters of one point per arm."""
+    """Validate the parameters of one point per arm. People are refused: each point would wait for its own labels."""
     first_points = {point.arm: point for point in reversed(plan.points)}
     paths = []
     for arm, point in first_points.items():
+        if annotator_name(YAML(typ="safe", pure=True).load(point.params)) == "people":
+            found = f"study {plan.study.name}: arm {arm}: annotate.annotator: found people"
+            raise UserError(f"{found}, expected simulated: a study does not wait for labels")
         path = plan.folder / "checked" / f"arm {arm.replace('/', ' ')}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(point.params, encoding="utf-8")

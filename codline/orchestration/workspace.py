@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 
-from codline.core.errors import CodlineError, UserError
+from codline.core.errors import CodlineError
 from codline.core.locks import file_lock
+from codline.core.project_root import require_project_root
 from codline.orchestration import dvc_activity, dvc_lock
 from codline.orchestration.dvc_stages import DvcStages
 from codline.runtime.background import BUSY, Background, campaign_lock
@@ -81,8 +81,7 @@ def open_workspace() -> Iterator[Workspace]:
     if _current is not None:
         yield _current
         return
-    if not Path("dvc.yaml").exists():  # before anything is created in a foreign directory
-        raise UserError("dvc.yaml: not found; run this from the root of a codline project")
+    require_project_root()
     with file_lock(campaign_lock(), busy=BUSY, write_owner=True):
         dvc_activity.refuse_other_commands()
         dvc_lock.repair()

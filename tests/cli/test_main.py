@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 from typer.testing import CliRunner
 
-from codline.cli.main import app
+from codline.cli.main import ANYWHERE, app
 from codline.cli.options import parse_overrides
 from codline.core.errors import UserError
 from codline.orchestration import presets
@@ -93,13 +92,34 @@ def test_presets_lists_every_preset_with_a_description(monkeypatch: pytest.Monke
     assert all(listed.values())
 
 
-@pytest.mark.parametrize("words", ["run", "status", "verify", "query c1", "export x.csv", "presets", "doctor", "track"])
+PROJECT_COMMANDS = [command for command in COMMANDS if command not in ANYWHERE]
+ARGUMENTS = {"query": "c1", "export": "x.csv", "preset": "digits", "study": "digits-strategies"}
+
+
+@pytest.mark.parametrize("command", PROJECT_COMMANDS)
 def test_command_outside_a_project_prints_one_sentence_exits_with_code_2_and_creates_nothing(
-    tmp_path: Path, words: str
+    tmp_path: Path, command: str
 ) -> None:
-    command = [sys.executable, "-m", "codline.cli.main", *words.split()]
+    folder = tmp_path / "project" / "folder"
+    folder.mkdir(parents=True)
+    expected = "codline: dvc.yaml: not found; run this from"
+    assert run_outside(folder, command) == f"{expected} the root of a codline project\n"
+    for name in ("dvc.yaml", "params.yaml"):
+        (folder.parent / name).touch()
+    assert run_outside(folder, command) == f"{expected} {folder.parent}, the root of this codline project\n"
+
+
+def run_outside(folder: Path, command: str) -> str:
+    words = [sys.executable, "-m", "codline.cli.main", command, *ARGUMENTS.get(command, "").split()]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == UserError.exit_code
-    assert re.fullmatch(r"codline: [\w.]+: not found; run this from the root of a codline project\n", done.stderr)
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
+    return done.stderr
+
+
+def test_commands_that_need_no_project_run_anywhere(tmp_path: Path) -> None:
+    for words in (["strategies"], ["--version"], ["run", "--help"]):
+        environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+        command = [sys.executable, "-m", "codline.cli.main", *words]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)

@@ -57,6 +57,13 @@ def test_study_with_an_invalid_arm_is_refused_before_anything_runs(clone: Projec
     assert list(folder.iterdir()) == [folder / "checked"]
 
 
+def test_study_does_not_wait_for_people(clone: Project) -> None:
+    done = clone.run("codline", "study", "tiny", "-S", "annotate.annotator={name: people}")
+    assert done.returncode == UserError.exit_code
+    found = "study tiny: arm entropy: annotate.annotator: found people"
+    assert done.stderr == f"codline: {found}, expected simulated: a study does not wait for labels\n"
+
+
 def test_prepare_worktree_keeps_the_dvc_lock_when_the_commit_changes(
     clone: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
