@@ -20,7 +20,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from codline.core.errors import BY_EXIT_CODE, BusyError, InfrastructureError, UserError
-from codline.core.locks import try_lock
+from codline.core.locks import file_lock
 from codline.orchestration.prefect_database import prepare_prefect_database
 from codline.orchestration.prefect_profile import HOME, ServerAccess, make_private_home, read_access
 from codline.runtime.loopback import LOOPBACK, OPEN
@@ -29,6 +29,7 @@ START_SECONDS = 90.0  # a new database takes 20 s on a slow machine
 END_SECONDS = 10.0
 SERVER_LOCK = HOME / "server.lock"  # held by the server, which writes its address into it once it answers
 USERS_LOCK = HOME / "users.lock"
+START_LOCK = HOME / "start.lock"
 LOG = HOME / "server.log"
 
 
@@ -114,48 +115,53 @@ def is_last_user(users: IO[str]) -> bool:
 
 def start_if_needed(given: ServerAccess) -> subprocess.Popen[bytes] | None:
     """Wait until a server runs: another command's, or one that is started here and returned."""
-    deadline, process = time.monotonic() + START_SECONDS, None
-    while not running_url():
-        if process is None:
-            process = start_server(given)
-        elif process.poll() is not None:
-            raise start_error(process.returncode)
-        if time.monotonic() > deadline:
-            raise InfrastructureError(f"the Prefect server did not start in {START_SECONDS:.0f} s; see {LOG}")
-        time.sleep(0.05)
+    busy, process = "another command has been starting the Prefect server for minutes", None
+    with file_lock(START_LOCK, busy, wait=2 * START_SECONDS):
+        deadline = time.monotonic() + START_SECONDS
+        while not (url := running_url()):
+            if process is None and url is None:
+                process = start_server(given)
+            elif process and process.poll() is not None:
+                raise start_error(process.returncode)
+            if time.monotonic() > deadline:
+                raise InfrastructureError(f"the Prefect server did not start in {START_SECONDS:.0f} s; see {LOG}")
+            time.sleep(0.05)
     return process
 
 
-def running_url() -> str:
-    """The address of this workspace's server; empty if none is running, or if it is still starting."""
-    with contextlib.suppress(FileNotFoundError, PermissionError), SERVER_LOCK.open("r+") as file:
-        return "" if try_lock(file) else file.read().strip()
-    return ""
+def running_url() -> str | None:
+    """The address of this workspace's server; empty while it starts, None if there is none."""
+    with contextlib.suppress(FileNotFoundError, PermissionError), SERVER_LOCK.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read().strip()
+    return None
 
 
 def is_workspace_server(url: str) -> bool:
-    return is_local(url) and urlsplit(running_url()).port == urlsplit(url).port
+    while is_local(url) and running_url() == "":
+        time.sleep(0.05)
+    return is_local(url) and urlsplit(running_url() or "").port == urlsplit(url).port
 
 
-def start_server(given: ServerAccess) -> subprocess.Popen[bytes] | None:
-    """Start the server, unless another command is about to. It inherits the lock, so that there is no gap."""
-    with SERVER_LOCK.open("a") as lock:
-        if not try_lock(lock):
-            return None
-        lock.truncate(0)
-        prepare_prefect_database()
-        port = (urlsplit(given.url).port or 80) if given.url else 0
-        module = "codline.orchestration.prefect_process"
-        with LOG.open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", module, str(lock.fileno()), str(port)],
-                env=os.environ | {"PREFECT_API_AUTH_STRING": given.secret},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[lock.fileno()],
-                start_new_session=True,
-            )
+def start_server(given: ServerAccess) -> subprocess.Popen[bytes]:
+    """Start the server, which inherits its lock, so that there is no moment without."""
+    prepare_prefect_database()
+    # While it is free: whoever finds it locked reads the address of the server that holds it.
+    SERVER_LOCK.write_text("")
+    port = (urlsplit(given.url).port or 80) if given.url else 0
+    with SERVER_LOCK.open("a") as lock, LOG.open("wb") as log:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # running_url holds it for moments
+        return subprocess.Popen(
+            [sys.executable, "-m", "codline.orchestration.prefect_process", str(lock.fileno()), str(port)],
+            env=os.environ | {"PREFECT_API_AUTH_STRING": given.secret},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock.fileno()],
+            start_new_session=True,
+        )
 
 
 def start_error(code: int) -> Exception:

@@ -192,13 +192,14 @@ def test_killed_server_is_replaced_by_the_next_command(workspace: Path) -> None:
 
 def test_given_address_on_this_machine_gets_a_server_with_the_given_secret(workspace: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}/api"
-    first = Command(workspace, PREFECT_API_URL=url, PREFECT_API_AUTH_STRING="user:secret")
-    assert first.access() == ServerAccess(url, "user:secret")
-    assert is_answering(ServerAccess(url, "user:secret"))
-    second = Command(workspace, PREFECT_API_URL=url)  # without the secret, which the profile has
-    assert second.access() == ServerAccess(url, "user:secret")
-    first.end()
-    second.end()
+    given = ServerAccess(url, "user:secret")
+    commands = [Command(workspace, PREFECT_API_URL=url, PREFECT_API_AUTH_STRING=given.secret) for _ in range(2)]
+    assert {command.access() for command in commands} == {given}
+    assert is_answering(given)
+    later = Command(workspace, PREFECT_API_URL=url)  # without the secret, which the profile has
+    assert later.access() == given
+    for command in (*commands, later):
+        command.end()
 
 
 def test_given_server_is_used_as_it_is(workspace: Path, workspaces: Callable[[str], Path]) -> None:
