@@ -64,6 +64,6 @@ serve: setup ## start a Prefect server and serve the flows, for prefect deployme
 lock: $(filter .uv/bin/uv,$(UV)) ## update requirements.lock from pyproject.toml
 	@$(UV) pip compile --quiet --universal --generate-hashes --no-header --python-version 3.11 --extra dev pyproject.toml -o requirements.lock
 
-clean: ## remove everything that can be recreated; results stay in DVC's cache
+clean: ## remove the installation and all that can be recreated (codline clean: what campaigns leave)
 	@rm -rf .venv .uv .codline .prefect .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dvc_plots
 	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -65,7 +65,7 @@ def remove_prefect_files(files: list[Path]) -> None:
 
 
 def mlflow_leftovers() -> list[Path]:
-    """Artifacts of runs and models that were deleted, or that MLflow's database does not have.
+    """Artifacts of runs and models that were deleted, or that no database has, not even one that was set aside.
 
     Not by `mlflow gc`: it removes the folders at their absolute paths, in a copied workspace those of the original.
     """
@@ -73,23 +73,18 @@ def mlflow_leftovers() -> list[Path]:
         return []
     runs = (path for path in MLFLOW_ARTIFACTS.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name))
     models = (MLFLOW_ARTIFACTS / "models").glob("m-*")
-    shown = shown_by_mlflow()
-    return sorted(path for path in (*runs, *models) if path.name not in shown)
+    stages, unknown = lifecycle_stages(), "active" if list(Path().glob("mlflow.db.broken-*")) else "deleted"
+    return sorted(path for path in (*runs, *models) if stages.get(path.name, unknown) == "deleted")
 
 
-def shown_by_mlflow() -> set[str]:
-    """The ids of runs and models that are not deleted."""
+def lifecycle_stages() -> dict[str, str]:
+    """{id of a run or model: active or deleted}"""
     if not MLFLOW_DATABASE.exists():
-        return set()
-    query = (
-        "SELECT run_uuid FROM runs WHERE lifecycle_stage = 'active'"
-        " UNION SELECT model_id FROM logged_models WHERE lifecycle_stage = 'active'"
-    )
+        return {}
+    query = "SELECT run_uuid, lifecycle_stage FROM runs UNION SELECT model_id, lifecycle_stage FROM logged_models"
     try:
-        with contextlib.closing(
-            sqlite3.connect(f"{MLFLOW_DATABASE.absolute().as_uri()}?mode=ro", uri=True)
-        ) as database:
-            return {row[0] for row in database.execute(query)}
+        with contextlib.closing(database_file.connect(MLFLOW_DATABASE)) as database:
+            return dict(database.execute(query))
     except sqlite3.DatabaseError as error:
         raise InfrastructureError(f"{MLFLOW_DATABASE}: {error}; run `codline track`, which repairs it") from error
 

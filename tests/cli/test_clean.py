@@ -130,13 +130,20 @@ def test_clean_mlflow_removes_artifacts_of_deleted_and_unknown_runs_alone(finish
         database.execute("UPDATE runs SET lifecycle_stage = 'deleted' WHERE run_uuid = ?", runs[:1])
         database.execute("UPDATE logged_models SET lifecycle_stage = 'deleted' WHERE model_id = ?", models[:1])
     artifacts = project.root / "mlartifacts"
-    (artifacts / ("0" * 32)).mkdir()
+    unknown = artifacts / ("0" * 32)
+    unknown.mkdir()
     (artifacts / "notes of a user").mkdir()
     originals = sorted((finished.root / "mlartifacts").rglob("*"))
     clean(project, "mlflow")
+    assert not unknown.exists()
     assert {path.name for path in artifacts.iterdir()} == {*runs[1:], "models", "notes of a user"}
     assert {path.name for path in (artifacts / "models").iterdir()} == {*models[1:]}
     assert sorted((finished.root / "mlartifacts").rglob("*")) == originals, "MLflow has the paths of the original"
+
+    unknown.mkdir()
+    (project.root / "mlflow.db.broken-1").write_bytes(b"perhaps with this run")
+    clean(project, "mlflow")
+    assert unknown.exists()
 
 
 def test_clean_refuses_while_something_runs(own_server: Project) -> None:
