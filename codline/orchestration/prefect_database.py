@@ -20,9 +20,9 @@ def prepare_prefect_database() -> None:
 
 
 def database_path() -> Path | None:
-    from prefect.settings import get_current_settings
+    from prefect.settings import Settings
 
-    url = get_current_settings().server.database.connection_url
+    url = Settings().server.database.connection_url  # of the environment of now, as the server reads it
     address = url.get_secret_value() if url else ""
     is_file = address.startswith(SCHEME) and ":memory:" not in address
     return Path(address.removeprefix(SCHEME).partition("?")[0]) if is_file else None

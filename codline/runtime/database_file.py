@@ -14,7 +14,7 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
-from codline.core.errors import BusyError, CodlineError
+from codline.core.errors import BusyError, CodlineError, InfrastructureError, StorageError
 from codline.core.files import sync
 from codline.core.locks import file_lock
 
@@ -44,8 +44,7 @@ def prepare_database(path: Path, package: str, migrate: Migrate, what_is_lost: s
         part = path.with_name(f"{path.name}.part")
         reason = migrate_copy(path, part, migrate) if path.exists() else ""
         if reason or not path.exists():
-            remove_database(part)
-            migrate(part)
+            create(path, part, migrate)
         write_stamp(part, stamp)
         sync(part)
         if reason:
@@ -84,6 +83,19 @@ def read_stamp(path: Path) -> int:
         raise as_known_error(path, error) from error
 
 
+def create(path: Path, part: Path, migrate: Migrate) -> None:
+    remove_database(part)
+    try:
+        migrate(part)
+    except (CodlineError, OSError):
+        raise
+    except Exception as error:
+        reason = sqlite_reason(error)
+        if "disk" in reason or "readonly" in reason or "unable to open" in reason:
+            raise StorageError(f"{path}: cannot be created: {reason}; free some space and run it again") from error
+        raise InfrastructureError(f"{path}: cannot be created ({reason})") from error
+
+
 def migrate_copy(path: Path, part: Path, migrate: Migrate) -> str:
     """Write a migrated copy to `part`; returns why it cannot be migrated, if so."""
     remove_database(part)
@@ -101,22 +113,28 @@ def migrate_copy(path: Path, part: Path, migrate: Migrate) -> str:
     except CodlineError:
         raise
     except Exception as error:
-        found = re.search(r"sqlite3\.\w+\W\s*(.+)", str(error))  # in the text of SQLAlchemy's errors
-        return f"cannot be upgraded, perhaps because that was interrupted before ({found[1] if found else error})"
+        return f"cannot be upgraded, perhaps because that was interrupted before ({sqlite_reason(error)})"
     return ""
+
+
+def sqlite_reason(error: Exception) -> str:
+    """What SQLite said, from the text of SQLAlchemy's errors or of a traceback; else the last line."""
+    text = str(error).strip() or type(error).__name__
+    found = re.search(r"sqlite3\.\w+\W\s*(.+)", text)
+    return found[1] if found else text.splitlines()[-1]
 
 
 def connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)
 
 
-def as_known_error(path: Path, error: sqlite3.DatabaseError) -> Exception:
+def as_known_error(path: Path, error: sqlite3.DatabaseError) -> CodlineError | DamagedDatabase:
     code = error.sqlite_errorcode & 0xFF  # the other bits are details
     if code in DAMAGED:
         return DamagedDatabase(f"damaged ({error})")
     if code in BUSY:
         return BusyError(f"{path}: in use by another process ({error}); stop `codline serve` and `codline ui`")
-    return error
+    return StorageError(f"{path}: {error}; check that its disk can be written to and has space")
 
 
 def write_stamp(path: Path, stamp: int) -> None:

@@ -35,10 +35,10 @@ def test_half_migrated_database_is_set_aside_and_the_next_start_is_quick(
 
 
 def test_database_is_the_file_that_the_settings_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL as URL, temporary_settings
-
-    with temporary_settings({URL: f"sqlite+aiosqlite:///{tmp_path}/prefect.db?timeout=60"}):
-        assert prefect_database.database_path() == tmp_path / "prefect.db"
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    assert prefect_database.database_path() == tmp_path / "prefect.db"
+    monkeypatch.setenv(prefect_database.URL, "sqlite+aiosqlite:///runs.db?timeout=60")
+    assert prefect_database.database_path() == Path("runs.db")
     for other in ("sqlite+aiosqlite:///:memory:", "postgresql+asyncpg://user:secret@host/prefect"):
-        with temporary_settings({URL: other}):
-            assert prefect_database.database_path() is None
+        monkeypatch.setenv(prefect_database.URL, other)
+        assert prefect_database.database_path() is None

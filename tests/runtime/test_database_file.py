@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codline.core.errors import BusyError
+from codline.core.errors import BusyError, StorageError
 from codline.runtime import log
 from codline.runtime.database_file import SIDE_FILES, prepare_database
 
@@ -173,10 +173,14 @@ def test_database_that_a_server_has_open_is_not_replaced(path: Path) -> None:
 def test_database_that_cannot_be_created_anew_stays_where_it_is(path: Path) -> None:
     path.write_bytes(b"broken")
 
-    def fail(path: Path) -> None:
-        raise OSError("no space left on device")
+    def fill_the_disk(part: Path) -> None:
+        with closing(sqlite3.connect(part)) as database:
+            database.execute("PRAGMA max_page_count = 2")
+            for step in STEPS:
+                database.execute(step)
+            raise AssertionError("not full")
 
-    with pytest.raises(OSError, match="no space left"):
-        prepare_database(path, "mlflow", fail, "")
+    with pytest.raises(StorageError, match=r"runs\.db: cannot be created: database or disk is full; free some space"):
+        prepare_database(path, "mlflow", fill_the_disk, "")
     assert path.read_bytes() == b"broken"
-    assert names(path) == {"runs.db", "runs.db.lock"}
+    assert "runs.db.broken-1" not in names(path)
