@@ -54,6 +54,8 @@ def campaign(
                 remove_outdated_cycles()
                 report()
                 return waiting_state(state.message)
+            if name not in Pipeline().queries:  # the last one, perhaps since the pool is used up
+                break
         dvc_lock.tidy()  # before report, which shows every cycle that has outputs
         report()
         dvc_lock.tidy()

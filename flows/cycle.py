@@ -1,17 +1,19 @@
 """The flow of one cycle: train, score the pool, select, annotate, merge; evaluate and diagnose in parallel."""
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.client.schemas import State
 from pydantic import PositiveFloat
 
 from codline.core import params_errors
-from codline.core.errors import UserError
+from codline.core.errors import PoolUsedUp, UserError, first_names
 from codline.orchestration import answers, artifacts
+from codline.orchestration.params_file import end_campaign_at
 from codline.orchestration.prefect_runs import cycle_run_name, recorded_run
 from codline.orchestration.workspace import open_workspace
 from codline.runtime.pipeline import Pipeline
@@ -25,8 +27,7 @@ def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> St
         check_cycle(cycle)
         train(cycle)
         evaluation = evaluate.submit(cycle)
-        if cycle in Pipeline().queries:  # every cycle but the last
-            score(cycle)
+        if cycle in Pipeline().queries and has_candidates(cycle):  # every cycle but the last
             select(cycle)
             diagnosis = diagnose.submit(cycle)
             answers.hand_out_query(cycle)
@@ -42,6 +43,20 @@ def cycle(cycle: str = "c1", timeout_minutes: PositiveFloat | None = None) -> St
         evaluation.result()
         artifacts.publish_mlflow_link(cycle)
     return None
+
+
+def has_candidates(cycle: str) -> bool:
+    """Score the pool. If all of it is labelled, this cycle becomes the last one: the others could select nothing."""
+    try:
+        score(cycle)
+    except PoolUsedUp:
+        others = end_campaign_at(cycle)
+        ended = f"every image of the pool has a label, so {cycle} is the last cycle"
+        sentence = f"{ended}; params.yaml has no {first_names(others)} any more"
+        logging.getLogger("codline").warning(sentence)
+        get_run_logger().warning(sentence)
+        return False
+    return True
 
 
 def check_cycle(cycle: str) -> None:

@@ -58,6 +58,9 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
             f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%}"
             " ask for more than the whole pool"
         )
+    subset = sections["score"].subset
+    if isinstance(subset, int) and isinstance(budget, int) and subset < budget:
+        raise UserError(f"params.yaml: score.subset: found {subset}, expected at least select.budget ({budget})")
     if not derive:
         for name, link in params.parse_chain(raw).queries.items():
             annotator.check_answers_file(name, link.answers)

@@ -5,6 +5,7 @@ from typing import Literal, Self
 import pyarrow as pa
 from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 
+from codline.core.errors import PoolUsedUp
 from codline.core.params import Amount, Compute, Section
 from codline.data import output_store, tables
 from codline.data.dataset_info import read_dataset_info
@@ -50,6 +51,10 @@ def score(
     from codline.scoring.networks import load_networks
     from codline.scoring.scorers import make_scorer
 
+    ids = unlabeled_ids(pool, labeled)
+    if not len(ids):
+        found = "every image of the pool has a label, so there is nothing left to select"
+        raise PoolUsedUp(f"{found}; expected {cycle} as the last cycle in params.yaml (`codline run` makes it so)")
     device, info, strategy = configure(compute), read_dataset_info(dataset), params.strategy
     strategy.check_installed()
     strategy.check_task(info.task)
@@ -58,7 +63,6 @@ def score(
     reader = ImageReader(open_image_store(images).take, Normalize(info.mean, info.std, device), params.batch_size)
     files = {"model": model, "previous_model": previous_model, "auxiliary": auxiliary}
     networks = load_networks(strategy, info, device, **files, recompute_previous=recompute, seed=seed)
-    ids = unlabeled_ids(pool, labeled)
     candidates = draw_subset(ids, params.subset, generator(seed, "subset", cycle))
     check_labels(labeled, tables.LABELED, classes := len(info.classes))
     true_labels = load_true_labels(truth, candidates, not recompute, classes) if strategy.uses_true_labels else None

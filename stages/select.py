@@ -1,5 +1,6 @@
 """select: the query, which are the images with the best scores, best first."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,11 +28,12 @@ def select(
     params: Params, *, seed: int, cycle: str, dataset: In, pool: In, outputs: In, scores: In, query: Out
 ) -> None:
     tables.refuse_empty(pool, pool_size := tables.count_rows(pool, tables.POOL))
-    budget = resolve_amount(params.budget, pool_size)
-    unlabeled = tables.count_rows(scores, tables.SCORES)
-    if budget > unlabeled:
-        found = f"params.yaml: select.budget: found {budget} images"
-        raise UserError(f"{found}, but only {unlabeled} of the pool are unlabelled")
+    wanted, scored = resolve_amount(params.budget, pool_size), tables.count_rows(scores, tables.SCORES)
+    if wanted > pool_size:
+        raise UserError(f"params.yaml: select.budget: found {wanted} images, but the pool has only {pool_size}")
+    if wanted > (budget := min(wanted, scored)):
+        sentence = "select.budget: found %d images, but only %d are left to select from; the query has all of them"
+        logging.getLogger("codline").warning(sentence, wanted, scored)
     info, picker = read_dataset_info(dataset), params.pick
     if info.task == "segmentation" and picker.needs_predicted_classes:
         found = f"params.yaml: select.pick.name: found {picker.name!r}"

@@ -53,6 +53,12 @@ class WaitingForPeople(CodlineError):  # noqa: N818 (a state, not an error)
     exit_code = 8
 
 
+class PoolUsedUp(CodlineError):  # noqa: N818 (the end of a campaign, not an error)
+    """Every image of the pool has a label: there is nothing left to select."""
+
+    exit_code = 9
+
+
 class Stopped(CodlineError):  # noqa: N818 (an interruption, not an error)
     """Interrupted by Ctrl-C."""
 

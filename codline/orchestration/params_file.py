@@ -53,6 +53,22 @@ def update_params(changes: dict[str, Any], preset: str | None = None) -> None:
         write_text(PARAMS, dump(yaml, document))
 
 
+def end_campaign_at(last: str) -> list[str]:
+    """Make this cycle the last one of params.yaml; returns the cycles that are no longer in it."""
+    yaml = YAML()
+    yaml.width = 200
+    document = yaml.load(PARAMS.read_text(encoding="utf-8"))
+    names = list(document["cycles"])
+    kept = names[: names.index(last) + 1]
+    cycles, queries = (
+        {name: dict(document[section][name]) for name in some}
+        for section, some in (("cycles", kept), ("queries", kept[:-1]))
+    )
+    replace_values(document, dict(document) | {"cycles": cycles, "queries": queries})
+    write_text(PARAMS, dump(yaml, document))
+    return names[len(kept) :]
+
+
 def dump(yaml: YAML, document: Any) -> str:
     text = io.StringIO()
     yaml.dump(document, text)

@@ -36,7 +36,9 @@ def test_exit_code_of_a_wrong_type_is_2(workspace: Workspace) -> None:
 
 def test_exit_code_of_a_budget_larger_than_the_pool_is_2(workspace: Workspace) -> None:
     workspace.change(**{"select.budget": 99999})
-    assert run_failing(workspace, "select", 2).startswith("params.yaml: select.budget: found 99999 images, but only ")
+    assert run_failing(workspace, "select", 2).startswith(
+        "params.yaml: select.budget: found 99999 images, but the pool has only "
+    )
 
 
 def test_exit_code_of_a_missing_file_is_3(workspace: Workspace) -> None:
@@ -73,7 +75,7 @@ def test_stage_that_succeeds_deletes_the_error_note_and_writes_its_seconds(works
 
 
 def test_errors_have_distinct_exit_codes() -> None:
-    assert sorted(errors.BY_EXIT_CODE) == [2, 3, 4, 5, 6, 7, 8, 130]
+    assert sorted(errors.BY_EXIT_CODE) == [2, 3, 4, 5, 6, 7, 8, 9, 130]
     assert all(kind.exit_code == code for code, kind in errors.BY_EXIT_CODE.items())
 
 

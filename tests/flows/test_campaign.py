@@ -144,3 +144,19 @@ def test_run_lengthens_and_shortens_a_campaign(project: Project) -> None:
     assert b"train@c3" in project.lock
     project.must("codline", "run", "--cycles", "2")
     assert project.lock == before
+
+
+@pytest.mark.slow
+def test_campaign_whose_pool_is_used_up_ends_early_and_says_so(project: Project) -> None:
+    values = ("prepare.start=1000", "select.budget=200", "train.epochs=1", "score.strategy={name: core_set}")
+    ended = project.run("codline", "run", "--cycles", "5", *(word for value in values for word in ("-S", value)))
+    assert ended.returncode == 0, ended.stderr
+    sentence = "every image of the pool has a label, so c3 is the last cycle; params.yaml has no c4, c5 any more"
+    assert ended.stderr == f"codline: {sentence}\n"
+    assert "select@c2: select.budget: found 200 images, but only 94 are left to select from" in ended.stdout
+    assert list(params.parse_cycles(params.read_yaml(project.root / "params.yaml"))) == ["c1", "c2", "c3"]
+    assert stale_stages(project) == set()
+    page = (project.root / "report/index.html").read_text()
+    assert "with 1,294 labels" in page
+    assert "The campaign is complete." in page
+    assert "Everything is up to date." in project.must("codline", "run")

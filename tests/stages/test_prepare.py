@@ -12,7 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from codline.core import params
-from codline.core.errors import UserError
+from codline.core.errors import PoolUsedUp, UserError
 from codline.data import image_store, ingest, tables
 from tests.workspace import Workspace
 
@@ -108,10 +108,10 @@ def test_prepare_refuses_a_start_larger_than_the_pool_and_writes_nothing(workspa
 
 def test_prepare_may_label_the_whole_pool_which_leaves_nothing_to_select(workspace: Workspace) -> None:
     workspace.change(**{"prepare.start": len(read_ids(workspace, "pool"))})
-    for name in ("prepare", "train", "score"):
-        workspace.run(name, None if name == "prepare" else "c1")
-    with pytest.raises(UserError, match="but only 0 of the pool are unlabelled"):
-        workspace.run("select", "c1")
+    workspace.run("prepare")
+    workspace.run("train", "c1")
+    with pytest.raises(PoolUsedUp, match="every image of the pool has a label, so there is nothing left to select"):
+        workspace.run("score", "c1")
 
 
 def save_noise(path: Path, seed: int) -> None:
