@@ -62,6 +62,7 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
     if isinstance(subset, int) and isinstance(budget, int) and subset < budget:
         raise UserError(f"params.yaml: score.subset: found {subset}, expected at least select.budget ({budget})")
     if not derive:
+        params.parse_inputs(raw)
         for name, link in params.parse_chain(raw).queries.items():
             annotator.check_answers_file(name, link.answers)
     queries_section = params.query_links(raw["cycles"], annotator.answers_file)

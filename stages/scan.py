@@ -1,6 +1,7 @@
 """scan: the files that one input of the dataset consists of, with their hashes; prepare depends on them."""
 
 from pathlib import Path
+from typing import Literal
 
 from codline.core.errors import UserError
 from codline.core.params import Section
@@ -10,13 +11,13 @@ from stages.runner import Out, run
 
 
 class Params(Section):
-    """scan has no parameters."""
+    links: Literal["refuse", "follow"] = "refuse"  # that lead out of an input's folder
 
 
 def scan(params: Params, *, inputs: dict[str, str], input: str, manifest: Out) -> None:  # noqa: A002 (its argument)
     if input not in inputs:
         raise UserError(f"params.yaml: inputs.{input}: missing")
-    tables.write_table(scan_input(input, Path(inputs[input])), tables.MANIFEST, manifest)
+    tables.write_table(scan_input(input, Path(inputs[input]), params.links == "follow"), tables.MANIFEST, manifest)
 
 
 if __name__ == "__main__":

@@ -62,9 +62,11 @@ def status() -> None:
     from codline.orchestration.answers import missing_labels
     from codline.orchestration.dvc_activity import running_stages
     from codline.orchestration.dvc_stages import stale_stages
+    from codline.orchestration.params_file import check_inputs
 
     pipeline = Pipeline()
     params.parse_cycles(pipeline.params)
+    check_inputs(pipeline.params)
     outdated = stale_stages(follow=True)
     display.print_status(outdated, running_stages(pipeline), missing_labels(outdated))
 

@@ -3,16 +3,16 @@
 from typing import Annotated, Any
 
 import typer
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from codline.core.errors import UserError
+from codline.core.params import parse_yaml
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 unexpected error, or out of memory; 2 a parameter is wrong; 3 a file is broken; "
     "4 training diverged; 5 the disk is full; 6 something is in use; 7 a stage or server was killed; "
     "8 people have yet to label images."
 )
+LONGEST_SHOWN = 100  # characters of an argument, in a sentence
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", "-S", help="Set any value of params.yaml, such as train.epochs=10. May be repeated."),
@@ -32,8 +32,8 @@ def parse_overrides(pairs: list[str] | None) -> dict[str, Any]:
 
 def parse_value(pair: str, value: str) -> Any:
     try:
-        return YAML(typ="safe", pure=True).load(value)
-    except (YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-01
-        problem, shown = (" ".join(str(text).split()) for text in (getattr(error, "problem", None) or error, pair))
-        found = f"-S {shown}: the value is not valid YAML ({problem})"
+        return parse_yaml(value)
+    except ValueError as error:
+        shown = pair if len(pair) <= LONGEST_SHOWN else f"{pair[:LONGEST_SHOWN]}..."
+        found = f"-S {shown}: the value is not valid YAML ({error})"
         raise UserError(f"{found}; expected a value such as 10, true or [1, 2]") from error

@@ -1,14 +1,20 @@
 """Errors shown to users as one sentence, each with its own exit code for scripts."""
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class CodlineError(Exception):
     """Base class; on its own, an unexpected error or out of memory."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class UserError(CodlineError):
@@ -79,6 +85,11 @@ def exit_on_error() -> Iterator[None]:
     except CodlineError as error:
         sys.stderr.write(f"codline: {error}\n")
         sys.exit(error.exit_code)
+
+
+def one_line(text: str) -> str:
+    """For terminals: line breaks, escape sequences, and bytes of file names that are not UTF-8, as \\x1b is written."""
+    return CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 LISTED_NAMES = 5  # at most, in one sentence

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import AliasEvent
 
 from codline.core.errors import UserError
 from codline.core.params_errors import error_sentence, format_value, suggestion
@@ -22,7 +23,7 @@ class Section(BaseModel):
 class Compute(Section):
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     # Results are bit-identical only for the same number of threads, since it decides how reductions are split.
-    threads: PositiveInt = 1
+    threads: Annotated[int, Field(gt=0, le=1024)] = 1
     deterministic: bool = True
     # Vector instructions that the CPU may use.
     instructions: Literal["native", "avx2", "baseline"] = "avx2"
@@ -57,8 +58,9 @@ class Inputs(Section):
 
 SHARED_SECTIONS = ("seed", "compute", "inputs", "cycles", "queries")
 ORACLE = "data/oracle.parquet"  # the answers of the simulated annotator
-CYCLE_NAME = "[A-Za-z0-9_][A-Za-z0-9_-]*"  # becomes part of commands and paths in dvc.yaml
+CYCLE_NAME = "[A-Za-z0-9_][A-Za-z0-9_-]{,63}"  # becomes part of commands and paths in dvc.yaml
 MAX_CYCLES = 1000  # a larger number is taken for a mistake
+MAX_NUMBER = 2**31 - 1
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -102,13 +104,29 @@ class SelectBudget(BaseModel):
     budget: Amount
 
 
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML document; ValueError says in one line why it has none."""
+    try:
+        if "*" in text and any(isinstance(event, AliasEvent) for event in YAML(typ="safe", pure=True).parse(text)):
+            raise ValueError("found an alias (*), expected plain values")  # a few lines of them have gigabytes
+        return YAML(typ="safe", pure=True).load(text)
+    except RecursionError as error:
+        raise ValueError("too many levels") from error
+    except YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        place = f"line {mark.line + 1}: " if mark else ""
+        raise ValueError(f"{place}{' '.join(str(problem).split())}") from error
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     try:
-        raw = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
+        raw = parse_yaml(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UserError(f"{path}: not found; run this from the root of a codline project") from error
-    except (YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(raw, dict):
         raise UserError(f"{path}: found {format_value(raw)}, expected sections such as seed and train")
     return raw
@@ -126,16 +144,28 @@ def parse_section(raw: dict[str, Any], name: str, model: type[S]) -> S:
 
 def validate(value: Any, model: type[S], *location: str) -> S:
     """Parse `value` as `model`; `location` is its place in params.yaml, for the error sentence."""
+    refuse_large_numbers(value, *location)
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise UserError("params.yaml: " + error_sentence(error.errors()[0], model, *location)) from error
 
 
+def refuse_large_numbers(value: Any, *location: str) -> None:
+    """What no count can be ends in an overflow hours later."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        refuse_large_numbers(item, *location, str(key))
+    if isinstance(value, int) and abs(value) > MAX_NUMBER:
+        found = f"params.yaml: {'.'.join(location)}: found {format_value(value)}"
+        raise UserError(f"{found}, expected at most {MAX_NUMBER}")
+
+
 def parse_seed(raw: dict[str, Any]) -> int:
     value = raw.get("seed")
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UserError(f"params.yaml: seed: found {format_value(value)}, expected a whole number that is not negative")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        expected = "a whole number that is not negative, below 2**63"
+        raise UserError(f"params.yaml: seed: found {format_value(value)}, expected {expected}")
     return value
 
 
@@ -158,14 +188,16 @@ def parse_cycles(raw: dict[str, Any]) -> Cycles:
     previous = "init"
     for name, link in chain.cycles.items():
         if name == "init" or not re.fullmatch(CYCLE_NAME, name):
-            found = f"params.yaml: cycles: found the name {name!r}"
-            raise UserError(f"{found}, expected letters, digits, - and _, such as c1, and not init")
+            found = f"params.yaml: cycles: found the name {format_value(name)}"
+            raise UserError(f"{found}, expected at most 64 letters, digits, - and _, such as c1, and not init")
         if link.prev != previous:
             found = f"params.yaml: cycles.{name}.prev: found {link.prev!r}, expected {previous!r}"
             raise UserError(f"{found}: each cycle follows the one above it")
         previous = name
     if not chain.cycles:
         raise UserError("params.yaml: cycles: found none, expected at least c1: {prev: init}")
+    if len(chain.cycles) > MAX_CYCLES:
+        raise UserError(f"params.yaml: cycles: found {len(chain.cycles)}, expected at most {MAX_CYCLES}")
     expected = list(chain.cycles)[:-1]
     if list(chain.queries) != expected:
         names = [", ".join(names) or "none" for names in (chain.queries, expected)]

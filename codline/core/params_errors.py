@@ -1,6 +1,7 @@
 """Turns pydantic's validation errors into one sentence: which key, what was found, what was expected."""
 
 import difflib
+from datetime import date
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
@@ -62,6 +63,8 @@ def resolve_location(kind: Any, location: tuple[int | str, ...]) -> tuple[list[s
         if len(members) > 1:
             kind = next((member for member in members if plugin_name(member) == part), None)
             continue
+        if part == "[key]":  # pydantic's, after the key that is not as expected
+            continue
         keys.append(str(part))
         parent = members[0] if members else None
         if parent is not None:
@@ -88,7 +91,7 @@ def format_value(value: Any) -> str:
     """A value as YAML writes it, shortened to 60 characters."""
     if value is None:
         return "nothing"
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    text = str(value).lower() if isinstance(value, bool | date) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -22,6 +22,7 @@ COLUMNS = ("file", "label", "id")
 PEOPLE = "people"  # the annotator of a row that names none
 LISTED_PROBLEMS = 10
 MIN_DIGITS = 3  # of a rounded id
+MAX_DIGITS = 19  # of any id
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ def contradiction(row: AnswerRow, earlier: Answer) -> str:
 
 
 def exact_id(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and int(text) < 2**63 else None
+    is_short = text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS
+    return int(text) if is_short and int(text) < 2**63 else None
 
 
 def is_number(text: str) -> bool:
@@ -163,7 +165,7 @@ def is_rounded(text: str, image_id: int) -> bool:
         return False
     _, digits, exponent = Decimal(text).normalize().as_tuple()
     assert isinstance(exponent, int)
-    return len(digits) >= MIN_DIGITS and exponent > 0 and abs(Decimal(text) - image_id) <= 10**exponent
+    return len(digits) >= MIN_DIGITS and 0 < exponent < MAX_DIGITS and abs(Decimal(text) - image_id) <= 10**exponent
 
 
 def refuse(problems: list[str]) -> None:

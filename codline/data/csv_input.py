@@ -21,6 +21,8 @@ def read_csv_cells(path: Path, *required: str) -> Iterator[tuple[int, dict[str, 
             if not set(required) <= set(columns):
                 found = f"found the columns {', '.join(columns) or 'of an empty file'}"
                 raise DataError(f"{path}: {found}, expected {' and '.join(required)}, with a comma between them")
+            if repeated := [name for name in required if columns.count(name) > 1]:
+                raise DataError(f"{path}: found the column {repeated[0]} more than once, expected it once")
             for row in rows:
                 cells = dict.fromkeys(columns, "") | dict(zip(columns, (cell.strip() for cell in row), strict=False))
                 yield rows.line_num, cells

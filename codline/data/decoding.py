@@ -20,14 +20,11 @@ THREADS = min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity"
 MIN_DRAFT_SCALE = 2  # JPEGs are decoded at twice the target size or more: a quarter of the time, no visible difference
 GRAY_MODES = {"1", "L", "La", "LA", "I", "F"}
 FREQUENT_FORMATS = ("JPEG", "PNG")  # tried first: trying all formats takes longer than decoding a small image
-UNSAFE_FORMATS = {
-    "BUFR",
-    "EPS",
-    "GRIB",
-    "HDF5",
-    "MPEG",
-    "WMF",
-}  # not decoded by Pillow itself, or by starting a program
+# Of Pillow's other formats, some start a program (EPS), or open what they contain in any format (IPTC) or size (ICO).
+FORMATS = (
+    *FREQUENT_FORMATS,
+    *("AVIF", "BMP", "DIB", "GIF", "JPEG2000", "PCX", "PPM", "QOI", "SGI", "TGA", "TIFF", "WEBP"),
+)
 MAX_PIXELS = 80 * 10**6  # of one image: decoded, a quarter of a gigabyte
 ORIENTATION_KEYS = {"exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif"}  # of `info`, in JPEG and PNG files
 
@@ -76,7 +73,7 @@ def translate_pillow_errors() -> Iterator[None]:
 def open_image(data: bytes, formats: tuple[str, ...] | None = None) -> Image.Image:
     """Opens, but does not decode. All images that codline decodes go through here: a few bytes may decode to gigabytes.
 
-    `formats`: those that are accepted; default: all that Pillow decodes by itself.
+    `formats`: those that are accepted; default: FORMATS.
     """
     if not data:
         raise DataError("found 0 bytes, expected an image")
@@ -94,8 +91,9 @@ def open_image(data: bytes, formats: tuple[str, ...] | None = None) -> Image.Ima
 
 @cache
 def image_formats() -> list[str]:
+    """FORMATS without those that Pillow was built without."""
     Image.init()
-    return [*FREQUENT_FORMATS, *sorted(set(Image.OPEN) - UNSAFE_FORMATS - set(FREQUENT_FORMATS))]
+    return [name for name in FORMATS if name in Image.OPEN]
 
 
 @cache

@@ -1,7 +1,6 @@
 """Ids from content: an image keeps its id whatever its files are called, and identical files are one image."""
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -81,7 +80,7 @@ def find_distinct_images(
     report_duplicates(where, [describe_group(names, rows) for rows in groups], leaking)
     kept = ~np.isin(order, np.concatenate(skipped)) if skipped else np.ones(len(order), bool)
     rows = order[starts][kept[starts]]
-    files = pa.table([ids[order[kept]], [printable(names[row]) for row in order[kept]]], schema=tables.FILES)
+    files = pa.table([ids[order[kept]], [names[row] for row in order[kept]]], schema=tables.FILES)
     return DistinctImages(ids[rows], rows, labels[rows], is_test[rows], drop_repeated_names(where, files))
 
 
@@ -116,11 +115,6 @@ def report_duplicates(where: str, several: list[str], leaking: list[str]) -> Non
 def describe_group(names: Sequence[str], rows: np.ndarray) -> str:
     others = f" and {len(rows) - 2} more" if len(rows) > 2 else ""
     return f"{names[rows[0]]} = {names[rows[1]]}{others}"
-
-
-def printable(name: str) -> str:
-    """As Unicode: bytes of a file name that are not UTF-8 are written as \\xe9."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def drop_repeated_names(where: str, files: pa.Table) -> pa.Table:

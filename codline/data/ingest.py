@@ -8,8 +8,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from codline.core.errors import DataError
 from codline.core.files import write_json
 from codline.data import image_store, tables
+from codline.data.folder_walk import NOT_PLAIN
 from codline.data.raw_dataset import RawDataset
 from codline.data.splits import split_dataset
 from codline.runtime.progress import progress_bar
@@ -22,6 +24,7 @@ def store_dataset(
     *, images: Path, dataset: Path, files: Path, pool: Path, oracle: Path, validation: Path, test: Path, labeled: Path,
 ) -> np.ndarray:  # fmt: skip
     """Split and write the dataset; return the ids of the pool that are not labeled initially."""
+    check_class_names(raw.classes)
     split, ids, labels = split_dataset(raw, start, validation_share, seed), raw.ids, raw.label_cells
     is_pool = np.isin(np.arange(len(ids)), split.pool)
     with progress_bar("prepare", "images", len(ids)) as advance:
@@ -42,6 +45,17 @@ def store_dataset(
     mean, std = raw.channel_statistics() if raw.mean else image_store.mean_and_std(stored.pixel_counts)
     write_json(dataset, {"task": task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
     return np.take(ids, np.setdiff1d(split.pool, split.initial))
+
+
+def check_class_names(classes: tuple[str, ...]) -> None:
+    """They are shown in pages, charts, tables and terminals, and exchanged in csv files, where cells are stripped."""
+    seen, expected = set[str](), "expected a text without control characters, or blanks around it"
+    for name in classes:
+        if not name or name != name.strip() or NOT_PLAIN.search(name):
+            raise DataError(f"prepare.dataset: found the class {name!r}, {expected}")
+        if name in seen:
+            raise DataError(f"prepare.dataset: found the class {name!r} twice, expected names that differ")
+        seen.add(name)
 
 
 def count_duplicates(pool: Iterable[bytes], test: Collection[bytes]) -> int:

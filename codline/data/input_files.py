@@ -4,8 +4,6 @@ A hash is kept with the inode, size and time of its file, so that one added phot
 """
 
 import os
-import stat
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from codline.core.errors import DataError
 from codline.core.files import file_sha256
 from codline.data import tables
 from codline.data.decoding import THREADS, bounded_map
-from codline.data.identity import printable
+from codline.data.folder_walk import input_files
 from codline.runtime import state_directory
 from codline.runtime.progress import progress_bar
 
@@ -29,59 +27,12 @@ KNOWN_HASHES = pa.schema(
     ]
 )
 PROGRESS_FILES = 256  # between two progress notes
-ABSENT = 0  # mode of a file that does not exist
 UNREADABLE = ""  # in place of a hash; whether such a file matters is for the dataset to decide
 
 
-def list_files(root: Path) -> list[str]:
-    """All files beneath the folder, relative to it, sorted."""
-    if not root.exists():
-        raise DataError(f"{root}: not found; prepare.dataset names it, from {Path.cwd()}")
-    if not root.is_dir():
-        raise DataError(
-            f"{root}: a file; expected a folder with images "
-            "(for a Parquet file: prepare.dataset={name: parquet, ...})"
-        )
-    return sorted(walk(root, "", ()))
-
-
-def walk(folder: Path, prefix: str, parents: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """Files beneath a folder. Follows links, but refuses cycles; skips hidden folders."""
-    try:
-        status, names = folder.stat(), os.listdir(folder)  # noqa: PTH208 (Path objects would take 400 bytes each)
-    except OSError as error:
-        raise DataError(f"{folder}: this folder cannot be read ({os_reason(error)})") from error
-    inode = (status.st_dev, status.st_ino)
-    if inode in parents:
-        raise DataError(
-            f"{folder}: a link to a folder that it lies in itself, so there is no end to it; remove the link"
-        )
-    for name in names:
-        mode = file_mode(f"{folder}/{name}")
-        if stat.S_ISDIR(mode):
-            if not name.startswith("."):
-                yield from walk(folder / name, f"{prefix}{name}/", (*parents, inode))
-        elif stat.S_ISREG(mode) or mode == ABSENT:
-            yield f"{prefix}{name}"
-        else:
-            raise DataError(f"{folder}/{name}: a pipe, socket or device, expected files and folders; remove it")
-
-
-def file_mode(path: str) -> int:
-    """ABSENT for a link to nowhere or to itself, which is reported with the files that cannot be read."""
-    try:
-        return os.stat(path).st_mode  # noqa: PTH116 (a Path takes four times as long)
-    except OSError:
-        return ABSENT
-
-
-def os_reason(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
-
-
-def scan_input(name: str, path: Path) -> pa.Table:
-    """The manifest (tables.MANIFEST) of a folder, or of a single file."""
-    root, files = (path, list_files(path)) if path.is_dir() or not path.exists() else (path.parent, [path.name])
+def scan_input(name: str, path: Path, follow_links: bool = True) -> pa.Table:
+    """The manifest (tables.MANIFEST) of a folder, or of a single file. `follow_links`: those that lead out of it."""
+    root, files = input_files(path, follow_links)
     marks = np.array([file_mark(f"{root}/{file}") for file in files], np.int64).reshape(-1, 3)
     hashes = known_hashes(name, marks)
     unknown = [row for row, known in enumerate(hashes) if known is None]
@@ -92,7 +43,7 @@ def scan_input(name: str, path: Path) -> pa.Table:
             if done % PROGRESS_FILES == 0:
                 advance(done)
     keep_hashes(name, marks, hashes)
-    return pa.table([[printable(file) for file in files], marks[:, 1], hashes], schema=tables.MANIFEST)
+    return pa.table([files, marks[:, 1], hashes], schema=tables.MANIFEST)
 
 
 def file_mark(path: str) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from codline.core.errors import DataError
+from codline.core.errors import DataError, first_names
 from codline.core.files import atomic_write
 
 READ_ROWS = 1 << 20  # rows in a chunk of read_chunks
@@ -210,15 +210,17 @@ def read_foreign_table(path: Path, *names: str, optional: tuple[str, ...] = ()) 
     expected = " and ".join(names)
     try:
         found = pq.read_schema(path).names
-        table = pq.read_table(path, columns=[*names, *(name for name in optional if name in found)])
+        columns = [name for name in (*names, *optional) if name in found]
+        table = pq.read_table(path, columns=columns) if set(names) <= set(found) else pa.table({})
     except FileNotFoundError as error:
         raise DataError(f"{path}: not found; prepare.dataset names it") from error
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: not a Parquet file with the columns {expected} ({reason})") from error
-    if table.column_names[: len(names)] != list(names) or not len(table):
-        columns = f"found {len(table)} rows of {', '.join(table.column_names) or 'no columns'}"
-        raise DataError(f"{path}: {columns}, expected images with the columns {expected}")
+    if not set(names) <= set(found):
+        raise DataError(f"{path}: found the columns {first_names(found) or 'of an empty table'}, expected {expected}")
+    if not len(table):
+        raise DataError(f"{path}: has no rows, expected images with the columns {expected}")
     return table
 
 

@@ -14,21 +14,29 @@ from codline.core.errors import DataError
 from codline.core.files import user_path
 from codline.core.params import Section
 from codline.data import decoding
+from codline.data.folder_walk import NOT_PLAIN
 from codline.data.raw_dataset import RawDataset
 
-MIN_SIDE = 8  # pixels
+MIN_SIDE, MAX_SIDE = 8, 8192  # pixels
 
 Task = Literal["classification", "segmentation"]  # one class per image, or per pixel
 
 
 def validate_size(value: Any) -> Any:
     sides = value if isinstance(value, list) and len(value) == 2 else [value]
-    if not all(isinstance(side, int) and not isinstance(side, bool) and side >= MIN_SIDE for side in sides):
-        raise ValueError(f"the pixels of a side, at least {MIN_SIDE}, or [height, width]")
+    if not all(isinstance(side, int) and not isinstance(side, bool) and MIN_SIDE <= side <= MAX_SIDE for side in sides):
+        raise ValueError(f"the pixels of a side, {MIN_SIDE} to {MAX_SIDE}, or [height, width]")
+    return value
+
+
+def validate_path(value: Any) -> Any:
+    if isinstance(value, str) and (not value.strip() or NOT_PLAIN.search(value)):
+        raise ValueError("a path")
     return value
 
 
 ImageSize = Annotated[int | list[int], BeforeValidator(validate_size)]
+UserPath = Annotated[str, BeforeValidator(validate_path)]
 
 
 def height_and_width(size: int | list[int]) -> tuple[int, int]:
@@ -61,13 +69,7 @@ def open_image(source: Path | bytes, name: str) -> Iterator[Image.Image]:
     """Opens an image; an unreadable one raises a DataError that starts with `name`, a missing one FileNotFoundError."""
     content = source if isinstance(source, bytes) else source.read_bytes()
     try:
-        image = decoding.open_image(content)
+        with decoding.translate_pillow_errors(), decoding.open_image(content) as image:
+            yield image
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    except OSError as error:
-        raise DataError(f"{name}: not an image that can be read ({error})") from error
-    with image:
-        try:
-            yield image
-        except OSError as error:
-            raise DataError(f"{name}: not an image that can be read ({error})") from error

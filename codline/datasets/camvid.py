@@ -17,7 +17,7 @@ from codline.data import masks, tables
 from codline.data.draws import draw_key
 from codline.data.identity import DIGEST, Conflicts, DistinctImages, find_distinct_images
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.base import DatasetSpec, Task, numbered_paths, open_image
+from codline.datasets.base import DatasetSpec, Task, UserPath, numbered_paths, open_image
 
 CLASSES = (
     "Sky",
@@ -49,8 +49,8 @@ class Camvid(DatasetSpec):
     name: Literal["camvid"] = "camvid"
     task: ClassVar[Task] = "segmentation"
     # Parquet files, or folders of images; the masks of a folder `train` are in the folder `trainannot` next to it.
-    train: list[str] = Field(min_length=1)
-    test: list[str] = Field(min_length=1)
+    train: list[UserPath] = Field(min_length=1)
+    test: list[UserPath] = Field(min_length=1)
     # Number of training images that are used, drawn at random; validation images are taken from them. Default: all.
     pool: PositiveInt | None = None
     conflicts: Conflicts = "refuse"  # identical images with different masks

@@ -15,7 +15,7 @@ from codline.core.errors import DataError
 from codline.core.files import user_path
 from codline.data import masks
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.base import DatasetSpec, Task, open_image
+from codline.datasets.base import DatasetSpec, Task, UserPath, open_image
 
 ARCHIVES = ("leftImg8bit_trainvaltest.zip", "gtFine_trainvaltest.zip")
 COUNTS = {"train": 2975, "val": 500}
@@ -25,7 +25,7 @@ MEAN, STD = (0.290101, 0.328081, 0.286964), (0.182954, 0.186566, 0.184475)  # fr
 class Cityscapes(DatasetSpec):
     name: Literal["cityscapes"] = "cityscapes"
     task: ClassVar[Task] = "segmentation"
-    root: str  # directory with the folders leftImg8bit and gtFine, or with the two archives
+    root: UserPath  # directory with the folders leftImg8bit and gtFine, or with the two archives
 
     def load(self, rng: np.random.Generator) -> RawDataset:  # noqa: ARG002 (nothing to draw: the split is official)
         train, test = (image_and_mask_files(user_path(self.root), split) for split in ("train", "val"))

@@ -17,22 +17,23 @@ from pydantic import BeforeValidator
 
 from codline.core.errors import LISTED_NAMES, DataError, first_names
 from codline.core.files import user_path
+from codline.core.params_errors import format_value
 from codline.data.csv_input import read_csv_rows
 from codline.data.decoding import THREADS, Shape, bounded_map, image_suffixes, inspect_image
 from codline.data.draws import draw, draw_key
+from codline.data.folder_walk import list_files, os_reason
 from codline.data.identity import DIGEST, Conflicts, DistinctImages, find_distinct_images
 from codline.data.image_store import MAX_RAW_SIDE, PROGRESS_IMAGES
-from codline.data.input_files import list_files, os_reason
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.base import MIN_SIDE, DatasetSpec, ImageSize, height_and_width
+from codline.datasets.base import MIN_SIDE, DatasetSpec, ImageSize, UserPath, height_and_width
 from codline.runtime import state_directory
 from codline.runtime.progress import progress_bar
 
 DEFAULT_SIDE = 224  # pixels
-# Formats of pictures that Pillow does not read, and what to do about them.
+# Formats of pictures that are not decoded, and what to do about them.
 UNSUPPORTED = {
     *(".heic", ".heif", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf", ".rw2", ".raf"),
-    *(".svg", ".eps", ".ai", ".xcf"),
+    *(".svg", ".eps", ".ai", ".xcf", ".psd", ".ico", ".icns", ".dds", ".xpm", ".wmf", ".emf", ".fits"),
 }
 CONVERT = "convert them to JPEG, for example with ImageMagick: mogrify -format jpg *.heic"
 
@@ -63,9 +64,9 @@ class Folder(DatasetSpec):
     """Images are cropped to one size: their own if all have the same and it is small, else `size`."""
 
     name: Literal["folder"] = "folder"
-    path: str
+    path: UserPath
     # csv file with the columns file, label and optionally split; default: labels.csv in `path`.
-    labels: str | None = None
+    labels: UserPath | None = None
     # Share of the labeled images, or name of a folder or split; default: "test" if there is one, else 0.2.
     test: Annotated[float | str, BeforeValidator(validate_test)] | None = None
     size: ImageSize | None = None  # default: 224, or the images' own
@@ -92,10 +93,10 @@ class Folder(DatasetSpec):
         distinct = self.distinct_images(root, entries, digests, classes)
         is_test = self.test_split(root, distinct, entries, draw_key(rng))
         # An Arrow array takes a third of the memory of Python strings.
-        names = pa.array([os.fsencode(entries[row].file) for row in distinct.rows], pa.binary())
+        names = pa.array([entries[row].file for row in distinct.rows], pa.string())
 
         def path(row: int) -> Path:
-            return root / os.fsdecode(names[row].as_py())
+            return root / str(names[row])
 
         shape = self.common_shape(shapes)
         images = EncodedImages(len(names), lambda row: path(row).read_bytes(), shape, lambda row: str(path(row)))
@@ -271,7 +272,7 @@ def entries_from_csv(root: Path, csv: Path, files: list[str]) -> list[ImageEntry
     for line, row in read_csv_rows(csv, "file", "label"):
         file, label = relative_name(root, row["file"]), row["label"] or None
         if file not in existing:
-            raise DataError(f"{csv}: line {line}: {row['file']!r} is not in {root}")
+            raise DataError(f"{csv}: line {line}: {format_value(row['file'])} is not in {root}")
         if file in entries and entries[file].label != label:
             raise DataError(
                 f"{csv}: line {line}: {file} is labelled {label or 'nothing'}, "
@@ -291,7 +292,8 @@ def relative_name(root: Path, file: str) -> str:
     path = Path(file.replace("\\", "/"))
     if path.is_absolute():
         return Path(os.path.relpath(path, root.absolute())).as_posix()
-    return (path if (root / path).exists() or not path.is_relative_to(root) else path.relative_to(root)).as_posix()
+    is_found = os.path.exists(root / path)  # noqa: PTH110 (Path.exists raises for a name that is too long)
+    return (path if is_found or not path.is_relative_to(root) else path.relative_to(root)).as_posix()
 
 
 def class_names(root: Path, csv: Path | None, entries: list[ImageEntry]) -> tuple[str, ...]:

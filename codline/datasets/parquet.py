@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,13 +13,16 @@ from pydantic import Field, PositiveInt
 
 from codline.core.errors import DataError
 from codline.core.files import user_path
+from codline.core.params_errors import format_value
 from codline.data import tables
 from codline.data.draws import draw_key
+from codline.data.folder_walk import NOT_PLAIN
 from codline.data.identity import DIGEST, Conflicts, find_distinct_images
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets.base import DatasetSpec, ImageSize, height_and_width, numbered_paths, open_image
+from codline.datasets.base import DatasetSpec, ImageSize, UserPath, height_and_width, numbered_paths, open_image
 
 File = tuple[Path, pa.Table]
+MAX_NAME = 240  # bytes of a file name, of 255 that file systems allow
 MAX_CLASSES = 100_000  # a number beyond it is no class, but an id or an error
 
 
@@ -29,8 +33,8 @@ class Parquet(DatasetSpec):
     """
 
     name: Literal["parquet"] = "parquet"
-    train: list[str] = Field(min_length=1)  # paths of the files with the pool
-    test: list[str] = Field(min_length=1)
+    train: list[UserPath] = Field(min_length=1)  # paths of the files with the pool
+    test: list[UserPath] = Field(min_length=1)
     # Number of training images that are used, drawn by class; validation images are taken from them. Default: all.
     pool: PositiveInt | None = None
     # Encoded images are cropped to this size when they are stored; without it, all must have the same size.
@@ -78,13 +82,29 @@ class Parquet(DatasetSpec):
         return EncodedImages(len(rows), read, (self.channels, *height_and_width(size)), name)
 
 
-def metadata_value(table: pa.Table, key: str) -> Any:
-    value = (table.schema.metadata or {}).get(key.encode())
-    return json.loads(value) if value else None
+def metadata_list(file: File, key: str, kind: type) -> list[Any] | None:
+    """A list in the metadata of the schema, written as JSON."""
+    path, table = file
+    if (text := (table.schema.metadata or {}).get(key.encode())) is None:
+        return None
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = text
+    if not isinstance(values, list) or not values or not all(type(value) is kind for value in values):
+        expected = "class names" if kind is str else "height, width and channels"
+        raise DataError(f"{path}: metadata {key}: found {format_value(values)}, expected a JSON list of {expected}")
+    return values
 
 
 def read_images(path: Path) -> pa.Table:
-    return tables.read_foreign_table(path, "image", "label", optional=("file",))
+    table = tables.read_foreign_table(path, "image", "label", optional=("file",))
+    kind = table["image"].type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
+        raise DataError(f"{path}: found images of type {kind}, expected bytes")
+    if nulls := table["image"].null_count:
+        raise DataError(f"{path}: {nulls} rows have no image, expected one in each")
+    return table
 
 
 def cell_digests(table: pa.Table) -> np.ndarray:
@@ -98,8 +118,20 @@ def image_names(files: list[File]) -> list[str]:
     for path, table in files:
         prefix = path.name if file_names.count(path.name) == 1 else str(path)
         given = table["file"].to_pylist() if "file" in table.column_names else [None] * len(table)
-        names += [f"{prefix}#{row}" if name is None else str(name) for row, name in enumerate(given)]
+        names += [f"{prefix}#{row}" if name is None else checked_name(path, name) for row, name in enumerate(given)]
     return names
+
+
+def checked_name(path: Path, name: Any) -> str:
+    """Images are exported under their names."""
+    if (
+        not isinstance(name, str)
+        or NOT_PLAIN.search(name)
+        or max(len(part.encode()) for part in name.split("/")) > MAX_NAME
+    ):
+        expected = f"names of at most {MAX_NAME} bytes without control characters"
+        raise DataError(f"{path}: column file: found {format_value(name)}, expected {expected}")
+    return name
 
 
 def class_names(files: list[File]) -> tuple[str, ...]:
@@ -108,7 +140,7 @@ def class_names(files: list[File]) -> tuple[str, ...]:
     if len(set(numbered.values())) > 1:
         kinds = (next(path for path in numbered if numbered[path] == kind) for kind in (True, False))
         raise DataError("found class numbers as labels in {} and class names in {}, expected one kind".format(*kinds))
-    listed = next((names for _, table in files if (names := metadata_value(table, "classes"))), None)
+    listed = next((names for file in files if (names := metadata_list(file, "classes", str))), None)
     if listed is not None:
         return tuple(listed)
     labels = {label for _, table in files for label in table["label"].unique().to_pylist()} - {None}
@@ -156,8 +188,11 @@ def decode_files(files: list[File]) -> np.ndarray:
 
 def decode_table(path: Path, table: pa.Table) -> np.ndarray:
     """uint8 (N, channels, height, width). Grayscale files have one channel, all others are converted to RGB."""
-    cells, shape = table["image"].to_pylist(), metadata_value(table, "image_shape")
-    if shape and len(cells[0]) == np.prod(shape):
+    cells, shape = table["image"].to_pylist(), metadata_list((path, table), "image_shape", int)
+    if shape and len(shape) in (2, 3) and min(shape) > 0 and len(cells[0]) == math.prod(shape):
+        if wrong := [row for row, cell in enumerate(cells) if len(cell) != math.prod(shape)]:
+            found = f"{path}: row {wrong[0]}: found {len(cells[wrong[0]])} bytes"
+            raise DataError(f"{found}, expected {math.prod(shape)} for an image of {shape}")
         height, width, *channels = shape
         images = np.frombuffer(b"".join(cells), np.uint8).reshape(len(cells), height, width, *(channels or [1]))
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))

@@ -11,11 +11,13 @@ from rich.console import Console
 from codline.annotators.people import People
 from codline.core.errors import DataError, UserError, exit_on_error
 from codline.core.files import atomic_directory
+from codline.core.params_errors import format_value
 from codline.labeling.check_answers import AnswerSheets, read_annotator
 from codline.labeling.label_table import label_table, write_table
 from codline.labeling.originals import distinct_name, find_originals
 from codline.runtime.pipeline import Pipeline
 
+MAX_NAME = 255  # bytes of a folder's name
 MARKER = ".codline-export"  # in image folders that codline has made, and may replace
 
 
@@ -72,8 +74,8 @@ def is_replaceable(folder: Path) -> bool:
 
 def refuse_class_names(classes: list[str]) -> None:
     for name in classes:
-        if "/" in name or "\0" in name or name.startswith("."):
-            raise DataError(f"found the class {name!r}, expected a name that a folder can have")
+        if "/" in name or name.startswith(".") or len(name.encode()) > MAX_NAME:
+            raise DataError(f"found the class {format_value(name)}, expected a name that a folder can have")
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from codline.data.image_store import EncodedImageStore, open_image_store
 from codline.runtime.pipeline import Pipeline
 
 SUFFIXES = {"JPEG": ".jpg", "TIFF": ".tif"}  # of other formats, the format's name
+MAX_STEM = 200  # bytes
 PARQUET_ROWS = 1024  # cells in memory at once
 
 
@@ -122,8 +123,9 @@ def with_suffix(name: str, suffix: str) -> str:
 
 
 def distinct_name(name: str, image_id: int, taken: set[str]) -> str:
-    """The name, or, if another image has it, the name with the id."""
+    """The name, or, if another image has it, the name with the id, which is cut to what file systems allow."""
     path = PurePosixPath(name)
-    result = name if name not in taken else str(path.with_name(f"{path.stem}-{image_id}{path.suffix}"))
+    stem = path.stem.encode()[:MAX_STEM].decode(errors="ignore")
+    result = name if name not in taken else str(path.with_name(f"{stem}-{image_id}{path.suffix}"))
     taken.add(result)
     return result

@@ -12,8 +12,9 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from codline.core import params, params_errors
-from codline.core.errors import BY_EXIT_CODE, CodlineError, DataError, UserError
+from codline.core.errors import BY_EXIT_CODE, CodlineError, UserError
 from codline.core.files import write_text
+from codline.data.folder_walk import input_files
 from codline.orchestration import presets
 from codline.orchestration.people_defaults import annotator_name, people_defaults
 from codline.runtime import state_directory
@@ -47,8 +48,8 @@ def update_params(changes: dict[str, Any], preset: str | None = None) -> None:
         derived = derived_sections(dump(yaml, document))
     except UserError as error:
         raise error if preset is None else UserError(f"with the preset {preset}, {error}") from error
-    refuse_missing_inputs(derived["inputs"])
     replace_values(document, dict(document) | derived)
+    check_inputs(document)
     if as_json(document) != before:
         write_text(PARAMS, dump(yaml, document))
 
@@ -132,10 +133,12 @@ def derived_sections(text: str) -> dict[str, Any]:
     return derived
 
 
-def refuse_missing_inputs(inputs: dict[str, str]) -> None:
-    for path in inputs.values():
-        if not Path(path).exists():
-            raise DataError(f"{path}: not found; prepare.dataset names it, from {Path.cwd()}")
+def check_inputs(raw: dict[str, Any]) -> None:
+    """Refuse inputs that are missing, and folders that DVC cannot read (see codline.data.folder_walk)."""
+    scan = raw.get("scan")
+    follow_links = isinstance(scan, dict) and scan.get("links") == "follow"
+    for path in map(Path, params.parse_inputs(raw).values()):
+        input_files(path, follow_links)
 
 
 def check_params(*paths: Path) -> None:

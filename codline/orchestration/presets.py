@@ -1,5 +1,6 @@
 """Presets: complete parameter files, merged from the layers in presets/. Each value is written in one layer only."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def load_layers(name: str, folder: Path = FOLDER, extended_by: tuple[str, ...] =
     if name in extended_by:
         circle = " -> ".join([*extended_by[extended_by.index(name) :], name])
         raise UserError(f"{layer_file(extended_by[-1], folder)}: extends: {circle} goes round in a circle")
-    if extended_by and not layer_file(name, folder).is_file():
+    if extended_by and not os.path.isfile(layer_file(name, folder)):  # noqa: PTH113 (is_file raises for long names)
         known = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
         where = layer_file(extended_by[-1], folder)
         raise UserError(f"{where}: extends: unknown layer {name!r}{suggestion(name, known)}")

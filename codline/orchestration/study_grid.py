@@ -7,6 +7,8 @@ import hashlib
 import io
 import itertools
 import json
+import math
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -17,9 +19,12 @@ from ruamel.yaml import YAML
 from codline.core import params, params_errors
 from codline.core.errors import UserError
 from codline.core.params import Section
+from codline.data.folder_walk import NOT_PLAIN
 from codline.orchestration.params_file import set_value
 
 FOLDER = Path("studies")
+MAX_ARMS = 1000
+MAX_ARM = 100  # characters of an arm's name, which becomes that of a folder
 Overrides = dict[str, Any]  # {dotted key of params.yaml: value}
 
 
@@ -81,15 +86,18 @@ def slug(text: str) -> str:
 def find_study(name: str) -> Path:
     """The file of a study, given by its name or its path."""
     path = Path(name) if name.endswith(".yaml") else FOLDER / f"{name}.yaml"
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 (Path.is_file raises for a name that is too long)
         names = sorted(file.stem for file in FOLDER.glob("*.yaml"))
         hint = params_errors.suggestion(Path(name).stem, names) if names else f"; there is no study in {FOLDER}"
         raise UserError(f"{path}: not found{hint}")
     return path
 
 
-def read_study(path: Path) -> Study:
-    raw = read_with_inheritance(path)
+def read_study(path: Path, children: tuple[Path, ...] = ()) -> Study:
+    """`children`: the studies that are like this one."""
+    if path in children:
+        raise UserError(f"{path}: like: {' -> '.join(map(str, children))} goes round in a circle")
+    raw = read_with_inheritance(path, children)
     try:
         study = Study.model_validate(raw)
     except ValidationError as error:
@@ -97,6 +105,11 @@ def read_study(path: Path) -> Study:
     if (study.axes is None) == (study.arms is None):
         both_or_neither = "both axes and arms" if study.axes else "neither axes nor arms"
         raise UserError(f"{path}: found {both_or_neither}, expected one of them")
+    count = math.prod(len(values) for values in study.axes.values()) if study.axes else len(study.arms or {})
+    if count > MAX_ARMS:
+        raise UserError(f"{path}: found {count} arms, expected at most {MAX_ARMS}")
+    if varied := [arm for arm, changes in study.arm_overrides.items() if "seed" in changes]:
+        raise UserError(f"{path}: found the key seed in the arm {varied[0]!r}, expected seeds for all arms")
     repeated = [seed for i, seed in enumerate(study.seeds) if seed in study.seeds[:i]]
     if repeated:
         raise UserError(f"{path}: seeds: found {repeated[0]} twice")
@@ -104,6 +117,12 @@ def read_study(path: Path) -> Study:
     if study.reference_arm not in arms:
         hint = params_errors.suggestion(study.reference_arm, arms)
         raise UserError(f"{path}: reference: found {study.reference_arm!r}{hint}")
+    for arm in arms:
+        if not re.search("[a-z0-9]", slug(arm)) or NOT_PLAIN.search(arm) or len(arm) > MAX_ARM:
+            found = f"{path}: arms: found the name {params_errors.format_value(arm)}"
+            raise UserError(
+                f"{found}, expected at most {MAX_ARM} characters, letters or digits among them, in one line"
+            )
     if len({slug(arm) for arm in arms}) < len(arms):
         raise UserError(
             f"{path}: arms: found two whose names differ in punctuation alone, "
@@ -112,13 +131,13 @@ def read_study(path: Path) -> Study:
     return study
 
 
-def read_with_inheritance(path: Path) -> dict[str, Any]:
+def read_with_inheritance(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
     """A study's raw values. `like: other` takes base, cycles and seeds from another study, unless they are set here."""
     raw = params.read_yaml(path)
     like = raw.pop("like", None)
     if like is None:
         return raw
-    parent = read_study(find_study(str(like)))
+    parent = read_study(find_study(str(like)), (*children, path))
     base = raw["base"] if isinstance(raw.get("base"), dict) else {}
     return {"cycles": parent.cycles, "seeds": parent.seeds} | raw | {"base": parent.base | base}
 

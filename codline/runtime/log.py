@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 
+from codline.core.errors import one_line
 from codline.runtime import state_directory
 
 
@@ -19,7 +20,7 @@ class WarningLines(logging.Handler):
         self.stage, self.sentences = stage, list[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
-        sentence = record.getMessage()
+        sentence = one_line(record.getMessage())
         if self.stage is None:
             sys.stderr.write(f"codline: {sentence}\n")
             return

@@ -25,9 +25,9 @@ FIRST_CYCLE = "'largest', 'smallest', 'independent', 'snapshot' or 'random'"
 STRATEGIES = ", ".join(sorted(params_errors.plugin_name(kind) for kind in members("strategies")))
 SENTENCES = [
     ("trian", {}, "trian: unknown section; did you mean train?"),
-    ("seed", -1, "seed: found -1, expected a whole number that is not negative"),
-    ("seed", None, "seed: found nothing, expected a whole number that is not negative"),
-    ("seed", True, "seed: found true, expected a whole number that is not negative"),
+    ("seed", -1, "seed: found -1, expected a whole number that is not negative, below 2**63"),
+    ("seed", None, "seed: found nothing, expected a whole number that is not negative, below 2**63"),
+    ("seed", True, "seed: found true, expected a whole number that is not negative, below 2**63"),
     ("compute", [1], "compute: found [1], expected keys beneath it, such as device"),
     ("compute.device", "gpu", "compute.device: found 'gpu', expected 'auto', 'cpu', 'cuda' or 'mps'"),
     ("compute.threads", 0, "compute.threads: found 0, expected more than 0"),
@@ -104,7 +104,7 @@ SENTENCES = [
         (
             "cycles",
             {name: {"prev": "init"}},
-            f"cycles: found the name {name!r}, expected letters, digits, - and _, such as c1, and not init",
+            f"cycles: found the name {name!r}, expected at most 64 letters, digits, - and _, such as c1, and not init",
         )
         for name in ("c1 ; touch x #", "../../esc", "init", "", "-c", "c\n1", "$(id)")
     ),
