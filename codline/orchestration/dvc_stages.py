@@ -7,6 +7,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 from dvc.exceptions import DvcException
 from dvc.lock import Lock, LockError, LockNoop
