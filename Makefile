@@ -10,9 +10,9 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-BENCHMARKS := training_step sampling_time selection scoring memory disk orchestration bit_flips
+BENCHMARKS := training_step sampling_time selection scoring memory disk orchestration
 
-.PHONY: demo test test-fast test-slow bench lint format setup ui serve lock clean help
+.PHONY: demo test test-fast test-slow faults bench lint format setup ui serve lock clean help
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -29,6 +29,9 @@ test-fast: setup ## the tests that take seconds, in 90 s
 
 test-slow: setup ## only the slow tests
 	@pytest -m slow
+
+faults: setup ## kill at every write, fill the disk, damage every kind of file; one table at the end; an hour
+	@python -m tests.faults
 
 bench: setup ## measure speed as ratios to other implementations, into docs/benchmarks.md; 12 minutes
 	@for each in $(BENCHMARKS); do python -m benchmarks.$$each --json benchmarks/results/$$each.json || exit 1; done

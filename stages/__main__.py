@@ -31,4 +31,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_error():  # of what precedes the stage, on a full disk
+        main()

@@ -1,6 +1,7 @@
 """Turns a stage function into a command: its signature becomes the command line (In, Out, run)."""
 
 import argparse
+import contextlib
 import inspect
 import os
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_type_hints
 
 from codline.core import campaign_setup, params
-from codline.core.errors import CodlineError, DataError, Stopped
+from codline.core.errors import CodlineError, DataError, Stopped, StorageError, disk_error
 from codline.core.files import remove
 from codline.runtime import log, process_lifetime, stage_snapshot, state_directory
 from codline.runtime.gpu_lock import acquire_gpu
@@ -36,9 +37,9 @@ def run(stage: Stage) -> None:
         process_lifetime.end_after(seconds)
     arguments = parse_command_line(stage)
     name = label(stage, arguments)
-    state_directory.delete_note("error", name)
     log.show_warnings(name)
     try:
+        state_directory.delete_note("error", name)
         raw = params.read_yaml(arguments["params"])
         values = check_arguments(stage, arguments, raw)
         stage_snapshot.begin(name, arguments["params"], raw, param_keys(stage), paths(stage, arguments, In))
@@ -49,16 +50,18 @@ def run(stage: Stage) -> None:
             finish()
         write_times(name, time.perf_counter() - began)
     except CodlineError as error:
-        fail(name, memory_error(error, stage.__name__, arguments["params"]) or error)
+        fail(name, disk_error(error) or memory_error(error, stage.__name__, arguments["params"]) or error)
     except KeyboardInterrupt:
         fail(name, Stopped())
     except Exception as error:
-        if (memory := memory_error(error, stage.__name__, arguments["params"])) is not None:
-            fail(name, memory)
+        known = disk_error(error) or memory_error(error, stage.__name__, arguments["params"])
+        if known is not None:
+            fail(name, known)
         traceback.print_exc()
         fail(name, CodlineError(f"unexpected {type(error).__name__}: {error}"))
     finally:
-        state_directory.delete_note("progress", name)
+        with contextlib.suppress(OSError):  # on a read-only or failing disk
+            state_directory.delete_note("progress", name)
 
 
 def parse_command_line(stage: Stage) -> dict[str, Any]:
@@ -132,7 +135,8 @@ def label(stage: Stage, arguments: dict[str, Any]) -> str:
 
 
 def fail(name: str, error: CodlineError) -> NoReturn:
-    state_directory.write_note("error", name, {"sentence": str(error), "exit_code": error.exit_code})
+    with contextlib.suppress(OSError, StorageError):  # then the caller has the exit code alone
+        state_directory.write_note("error", name, {"sentence": str(error), "exit_code": error.exit_code})
     if not os.environ.get("CODLINE_QUIET"):  # the caller reads the note and reports it
         sys.stderr.write(f"codline: {name}: {error}\n")
     sys.exit(error.exit_code)

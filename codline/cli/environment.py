@@ -1,5 +1,6 @@
 """Environment variables of the codline command and of every process that it starts."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -30,3 +31,4 @@ def silence_stages() -> None:
     Call it before Prefect is imported.
     """
     os.environ |= {"CODLINE_QUIET": "1", "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
+    logging.raiseExceptions = False  # Prefect would report each log line that its server cannot store

@@ -1,7 +1,11 @@
 """Errors shown to users as one sentence, each with its own exit code for scripts."""
 
+import contextlib
+import errno
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -77,14 +81,61 @@ class Stopped(CodlineError):  # noqa: N818 (an interruption, not an error)
 BY_EXIT_CODE = {kind.exit_code: kind for kind in CodlineError.__subclasses__()}
 
 
+HERE = "this directory"
+FULL = "free some space and run it again"
+DISK_ERRORS = {  # what to do about a disk that is full, read-only or failing
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: FULL,
+    errno.EROFS: "make the directory writable and run it again",
+    errno.EIO: "check the disk and run it again",
+}
+
+
+def disk_error(error: BaseException | None) -> StorageError | None:
+    """The sentence about the disk if it is what caused this error, however many others were raised after it."""
+    while error is not None:
+        if isinstance(error, StorageError):
+            return error
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            return storage_error(error, error.filename or HERE)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def storage_error(error: OSError, path: object) -> StorageError:
+    assert error.errno is not None
+    action = "read or written" if error.errno == errno.EIO else "written"
+    return StorageError(f"{path}: cannot be {action}: {os.strerror(error.errno)}; {DISK_ERRORS[error.errno]}")
+
+
+def unwritable_directory() -> StorageError | None:
+    """Tries to write to the current directory. Prefect, MLflow and git report a full disk in words of their own."""
+    try:
+        with tempfile.TemporaryFile(dir=".") as file:
+            file.write(bytes(2**16))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return storage_error(error, HERE) if error.errno in DISK_ERRORS else None
+    return None
+
+
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """For commands: write the sentence of an error to standard error and exit with its code."""
     try:
         yield
-    except CodlineError as error:
-        sys.stderr.write(f"codline: {error}\n")
-        sys.exit(error.exit_code)
+    except Exception as error:
+        known = disk_error(error) or error
+        if not isinstance(known, UserError | TrainingError | StorageError | BusyError):
+            known = unwritable_directory() or known
+        if not isinstance(known, CodlineError):
+            raise
+        with contextlib.suppress(OSError):  # standard error may be a file on a full disk
+            sys.stderr.write(f"codline: {known}\n")
+            sys.stderr.flush()
+        sys.exit(known.exit_code)
 
 
 def one_line(text: str) -> str:

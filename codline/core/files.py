@@ -1,18 +1,15 @@
 """Atomic file writes: an output exists completely or not at all, also after a kill or on a full disk."""
 
-import errno
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from codline.core.errors import DataError, StorageError
-
-DISK_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+from codline.core.errors import DISK_ERRORS, DataError, storage_error
 
 
 def user_path(text: str) -> Path:
@@ -39,10 +36,10 @@ def atomic_write(path: Path, durable: bool = True) -> Iterator[Path]:
             for directory in (path.parent, *(new.parent for new in created)):
                 sync(directory)
     except BaseException as error:
-        part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in DISK_WRITE_ERRORS:
-            reason = f"{path}: cannot be written: {os.strerror(error.errno)}"
-            raise StorageError(f"{reason}; free some space and run again, nothing was left half-written") from error
+        with suppress(OSError):  # of a disk that is read-only or failing; the next attempt overwrites it
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+            raise storage_error(error, path) from error
         raise
 
 

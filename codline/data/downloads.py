@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from codline.core.errors import DataError, StorageError
-from codline.core.files import DISK_WRITE_ERRORS, atomic_directory, atomic_write
+from codline.core.errors import DISK_ERRORS, DataError, StorageError
+from codline.core.files import atomic_directory, atomic_write
 from codline.core.locks import file_lock
 from codline.runtime.progress import progress_bar
 
@@ -106,7 +106,7 @@ def is_final(error: Exception) -> bool:
 
 
 def is_disk_error(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in DISK_WRITE_ERRORS
+    return isinstance(error, OSError) and error.errno in DISK_ERRORS
 
 
 def describe_error(error: Exception) -> str:

@@ -1,23 +1,16 @@
 """Writes dvc.lock as DVC would, but one entry at a time, atomically, and in the campaign's order."""
 
-import contextlib
-import json
-import logging
-import shutil
 from pathlib import Path
 from typing import Any
 
-from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from dvc.stage import PipelineStage
 from dvc.stage.serialize import to_lockfile
 from dvc.utils.serialize import dumps_yaml
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-from voluptuous import Invalid
 
 from codline.core.files import write_text
 from codline.orchestration.object_store import ObjectStore
-from codline.runtime import state_directory
+from codline.runtime.dvc_repair import back_up_lock, backup_path
 from codline.runtime.pipeline import Pipeline
 
 LOCK = Path("dvc.lock")
@@ -50,7 +43,7 @@ def replace_entry(text: str, entry: dict[str, Any]) -> str:
 
 def write_lock(text: str) -> None:
     write_text(LOCK, text)
-    write_text(backup_path(), text, durable=False)  # for kills, which lose no data
+    back_up_lock()
 
 
 def restore(content: bytes) -> None:
@@ -60,33 +53,6 @@ def restore(content: bytes) -> None:
     else:
         LOCK.unlink(missing_ok=True)
         backup_path().unlink(missing_ok=True)
-
-
-def backup_path() -> Path:
-    return state_directory.state_root() / "dvc.lock"
-
-
-def repair() -> None:
-    """Undo what a kill during DVC's own writing leaves behind: a truncated dvc.lock or list of running commands."""
-    backup = backup_path()
-    has_both = LOCK.exists() and backup.exists()
-    if has_both and LOCK.read_bytes() != backup.read_bytes() and not is_valid(LOCK):  # equal mostly, and compared fast
-        logging.getLogger("codline").warning("dvc.lock was truncated by a kill; restoring the last complete one")
-        shutil.copyfile(backup, LOCK)
-    running = Path(".dvc/tmp/rwlock")
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            json.loads(running.read_text())
-        except ValueError:
-            running.unlink()
-
-
-def is_valid(path: Path) -> bool:
-    """Checks the schema too: a truncated file may still be valid YAML."""
-    try:
-        return bool(COMPILED_LOCKFILE_SCHEMA(YAML(typ="safe").load(path.read_text(encoding="utf-8"))))
-    except (YAMLError, Invalid, UnicodeDecodeError):
-        return False
 
 
 def tidy() -> None:

@@ -15,15 +15,15 @@ from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.stage.exceptions import StageCmdFailedError
 
-from codline.core.errors import BY_EXIT_CODE, CodlineError, DataError, InfrastructureError, Stopped
+from codline.core.errors import BY_EXIT_CODE, CodlineError, DataError, InfrastructureError, Stopped, StorageError
 from codline.core.files import file_version
 from codline.orchestration import dvc_lock
 from codline.orchestration.run_cache import RunCache
-from codline.runtime import out_of_memory, stage_snapshot, state_directory
+from codline.runtime import dvc_repair, out_of_memory, stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
 
-logging.getLogger("dvc").setLevel(logging.WARNING)  # tasks report what runs
-logging.getLogger("dvc.rwlock").setLevel(logging.ERROR)  # a killed campaign is no news: it is being run again
+for _logger in ("dvc", "dvc_data", "dvc_objects"):  # tasks report what runs, and errors are raised
+    logging.getLogger(_logger).setLevel(logging.CRITICAL)
 
 READ_ATTEMPTS = 3
 
@@ -34,9 +34,14 @@ class RepositoryLock(Lock):  # type: ignore[misc]
     def lock(self) -> None:
         while True:
             try:
-                return self._do_lock()  # type: ignore[no-any-return]
+                self._do_lock()
+                return
             except LockError:
                 time.sleep(0.02)
+            except OSError as error:  # its traceback would keep the lock file open, and so locked for other threads
+                failure = OSError(error.errno, error.strerror, self.lockfile)
+                break
+        raise failure
 
 
 class DvcStages(threading.local):
@@ -83,7 +88,7 @@ def pipeline_files() -> list[str]:
 
 
 def stage_failure(name: str, error: StageCmdFailedError, kernel_kills: int) -> CodlineError:
-    """The error that the stage reported in its note; without a note, it was killed.
+    """The error that the stage reported in its note; without a note, it was killed or could not write one.
 
     `kernel_kills`: how many processes the kernel had killed for lack of memory when the stage started.
     """
@@ -92,6 +97,8 @@ def stage_failure(name: str, error: StageCmdFailedError, kernel_kills: int) -> C
         return BY_EXIT_CODE.get(note["exit_code"], CodlineError)(f"{name}: {note['sentence']}")
     if re.search(r"exited with (130|-2)$", str(error)):  # interrupted before it could report
         return Stopped()
+    if str(error).endswith(f"exited with {StorageError.exit_code}"):
+        return StorageError(f"{name}: the disk is full, read-only or failing; make room on it and run it again")
     if re.search(r"exited with (137|-9)$", str(error)):
         advice = out_of_memory.advice(name.partition("@")[0], Path("params.yaml"))
         if out_of_memory.kernel_kills() > kernel_kills:  # it would be killed again, so it is not retried
@@ -118,6 +125,7 @@ def stale_stages(*, follow: bool = False) -> list[str]:
     names = Pipeline().stage_names()
     if not dvc_lock.LOCK.exists():
         return names
+    dvc_repair.repair()
     for attempt in range(READ_ATTEMPTS):
         try:
             with reading_repository() as repo:

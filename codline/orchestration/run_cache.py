@@ -1,11 +1,15 @@
 """DVC's cache of past runs, robust against kills, damaged files, and edits while a stage runs."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
-from dvc.stage.cache import RunCacheNotFoundError, StageCache, _get_stage_hash
+from dvc.stage.cache import RunCacheNotFoundError, StageCache, _can_hash, _get_cache_hash, _get_stage_hash
+from dvc.stage.serialize import to_single_stage_lockfile
+from dvc.utils.serialize import dump_yaml
 
 from codline.core.errors import DataError
 from codline.core.files import remove
@@ -17,8 +21,8 @@ class RunCache(StageCache):  # type: ignore[misc]
     """Looks up past runs (`restore`) and adds new ones (`save`, which DVC calls once it has hashed everything).
 
     DVC creates the directory of an entry, writes the entry under a temporary name, and renames it. A kill between mkdir
-    and rename leaves an empty directory on which every later run fails. Here that is a cache miss. Nothing is removed,
-    since another campaign of a study may be writing there; saving the run again fills it.
+    and rename leaves an empty directory on which every later run fails. Here that is a cache miss, and an entry gets
+    its directory and its name at once.
     """
 
     def __init__(self, repo: Repo) -> None:
@@ -33,7 +37,17 @@ class RunCache(StageCache):  # type: ignore[misc]
         if not entries:
             return None
         newest = max(entries, key=lambda path: path.stat().st_mtime)
-        entry: dict[str, Any] | None = self._load_cache(key, newest.name)
+        return self._load_cache(key, newest.name)
+
+    def _load_cache(self, key: str, value: str) -> dict[str, Any] | None:
+        """An entry's name is the hash of its content: one that is damaged is removed, and the stage runs."""
+        try:
+            entry: dict[str, Any] | None = super()._load_cache(key, value)
+        except DvcException:  # not UTF-8
+            entry = {}
+        if entry is not None and _get_cache_hash(entry) != value:
+            Path(self._get_cache_path(key, value)).unlink(missing_ok=True)
+            return None
         return entry
 
     def restore(self, stage: PipelineStage, *arguments: Any, **options: Any) -> None:
@@ -63,7 +77,24 @@ class RunCache(StageCache):  # type: ignore[misc]
             raise
         for out in stage.outs:  # DVC keeps an object that exists, be it damaged
             self.objects.remove_damaged(out.hash_info.value)
-        super().save(stage)
+        if _can_hash(stage):
+            self.write_entry(_get_stage_hash(stage), to_single_stage_lockfile(stage))
+        super().save(stage)  # finds the entry
+
+    def write_entry(self, key: str, entry: dict[str, Any]) -> None:
+        """In a directory that is then renamed to the key, or in the one that another output of this run has made."""
+        path = Path(self._get_cache_path(key, _get_cache_hash(entry)))
+        if path.exists():
+            return
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent.parent) as folder:
+            part = Path(folder, "entry") / path.name
+            part.parent.mkdir()
+            dump_yaml(part, entry)
+            try:
+                part.parent.rename(path.parent)  # succeeds if there is none, or an empty one
+            except OSError:
+                part.rename(path)
 
     def refuse_changes(self, stage: PipelineStage) -> None:
         name = stage.addressing

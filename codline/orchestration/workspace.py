@@ -10,8 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from codline.core.errors import CodlineError
 from codline.core.locks import file_lock
 from codline.core.project_root import require_project_root
-from codline.orchestration import dvc_activity, dvc_lock
+from codline.orchestration import dvc_activity
 from codline.orchestration.dvc_stages import DvcStages
+from codline.runtime import dvc_repair
 from codline.runtime.background import BUSY, Background, campaign_lock
 from codline.runtime.process_lifetime import OWNER
 from codline.runtime.recorded_outputs import CAMPAIGN
@@ -84,7 +85,7 @@ def open_workspace() -> Iterator[Workspace]:
     require_project_root()
     with file_lock(campaign_lock(), busy=BUSY, write_owner=True):
         dvc_activity.refuse_other_commands()
-        dvc_lock.repair()
+        dvc_repair.repair()
         os.environ |= {OWNER: str(os.getpid()), CAMPAIGN: f"{os.getpid()}-{time.time_ns()}"}
         _current = workspace = Workspace()
         completed = False

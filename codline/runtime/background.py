@@ -12,6 +12,7 @@ from pathlib import Path
 
 from codline.core.locks import file_lock
 from codline.runtime import fork_server
+from codline.runtime.dvc_repair import back_up_lock
 from codline.runtime.process_lifetime import OWNER, ancestors
 from codline.runtime.state_directory import state_root
 
@@ -32,7 +33,8 @@ def campaign_lock() -> Path:
 def start_for_dvc() -> None:
     """In a stage that DVC runs and no campaign owns: start what is not running yet. DVC is the owner.
 
-    Refuses the stage beside a campaign, which would meet files that change under it.
+    Refuses the stage beside a campaign, which would meet files that change under it. If DVC is killed, the fork server
+    repairs the files that DVC was writing.
     """
     if "DVC_STAGE" not in os.environ or OWNER in os.environ:
         return
@@ -40,6 +42,7 @@ def start_for_dvc() -> None:
         pass
     if sys.platform != "linux":
         return
+    back_up_lock()
     dvc = ancestors()[-1]
     if not fork_server.socket_path(dvc).exists():
         fork_server.start(dvc)

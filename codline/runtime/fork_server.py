@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from codline.core.errors import Stopped
-from codline.runtime.process_lifetime import end_with
+from codline.runtime import dvc_repair
+from codline.runtime.process_lifetime import end_with, wait_for_death
 from codline.runtime.state_directory import state_root
 
 SOCKET = "CODLINE_FORK_SERVER"  # environment variable: path of the socket to use instead of the workspace's own
@@ -71,21 +72,30 @@ def start(owner: int) -> subprocess.Popen[bytes] | None:
 
 def run_forked(path: Path, module: str, arguments: list[str]) -> None:
     """Run `python -m module arguments` in a child of the server and exit as it does; return if no server answers."""
-    environment, directory = dict(os.environ), str(Path.cwd())
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child receives Ctrl-C too and handles it
+    code = run_in_child(path, module, arguments, str(Path.cwd()), dict(os.environ), [0, 1, 2])
+    if code is None:
+        signal.signal(signal.SIGINT, before)
+        return
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def run_in_child(
+    path: Path, module: str, arguments: list[str], directory: str, environment: dict[str, str], streams: list[int]
+) -> int | None:
+    """The exit code of a module that a child of the server runs, negative for a signal; None if no server answers."""
     request = json.dumps([module, arguments, directory, environment]).encode()
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))
-            socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
+            socket.send_fds(connection, [len(request).to_bytes(4, "big")], streams)
             connection.sendall(request)
         except OSError:
-            return
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child receives Ctrl-C too and handles it
+            return None
         answer = connection.recv(4)
-    code = int.from_bytes(answer, "big", signed=True) if answer else -signal.SIGKILL
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    return int.from_bytes(answer, "big", signed=True) if answer else -signal.SIGKILL
 
 
 def fork_for_requests(path: Path, modules: Iterator[str]) -> socket.socket:
@@ -109,6 +119,15 @@ def fork_for_requests(path: Path, modules: Iterator[str]) -> socket.socket:
                 importlib.import_module(module)
                 gc.collect()
                 gc.freeze()  # otherwise the children's garbage collectors would touch, and so copy, all of it
+
+
+def end_with_owner(owner: int) -> None:
+    """When the campaign, or the run of DVC, that the server belongs to has ended: repair what a kill left, and end."""
+    wait_for_death(owner)
+    try:
+        dvc_repair.repair()
+    finally:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def listen(path: Path) -> socket.socket:
@@ -190,7 +209,7 @@ def run_and_exit(module: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[2]))
+    threading.Thread(target=end_with_owner, args=(int(sys.argv[2]),), daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     server_pid = os.getpid()
     client = fork_for_requests(Path(sys.argv[1]), iter(sys.argv[3:]))

@@ -3,11 +3,13 @@
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
 from codline.core.files import write_json
 
+CHECKSUM = "checksum"  # key in a note: of all the others
 KEPT_CHECKPOINTS = 3  # of the most recent trainings
 
 
@@ -42,7 +44,7 @@ def note_path(kind: str, name: str) -> Path:
 
 def write_note(kind: str, name: str, value: dict[str, Any], durable: bool = False) -> None:
     """Replace a note atomically: other processes may read it at any time."""
-    write_json(note_path(kind, name), value, durable)
+    write_json(note_path(kind, name), value | {CHECKSUM: checksum(value)}, durable)
 
 
 def delete_note(kind: str, name: str) -> None:
@@ -53,6 +55,11 @@ def read_note(kind: str, name: str) -> dict[str, Any] | None:
     """The note, or None if it is missing or damaged."""
     try:
         value: dict[str, Any] = json.loads(note_path(kind, name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return value if value.pop(CHECKSUM) == checksum(value) else None
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
         return None
-    return value
+
+
+def checksum(value: dict[str, Any]) -> int:
+    """A flipped bit may leave valid JSON with another key or number in it."""
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())

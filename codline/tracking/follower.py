@@ -5,6 +5,7 @@ tries again; what is still missing at the end is left to `codline track`. Loggin
 followers (of one `dvc repro` that has just ended, and of the next) do not disturb each other.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -58,8 +59,8 @@ def follow(owner: int | None = None) -> NoReturn:
 
 def leave(message: str) -> NoReturn:
     """Exit without waiting for the libraries' clean-up."""
-    if message:
-        sys.stderr.write(f"{message}\n")
+    with contextlib.suppress(OSError):  # a full disk, which the campaign reports
+        sys.stderr.write(f"{message}\n" if message else "")
         sys.stderr.flush()
     os._exit(0)
 

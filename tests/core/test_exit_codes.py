@@ -1,6 +1,5 @@
 """A stage that fails prints one sentence, writes it to an error note, and exits with the code of its error."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from codline.core import errors
 from codline.learning import model_file
 from codline.models.small_cnn import SmallCnn
+from codline.runtime import state_directory
 from tests.workspace import Workspace
 
 
@@ -18,7 +18,7 @@ def run_failing(workspace: Workspace, stage: str, code: int) -> str:
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     sentence = line.removeprefix(f"codline: {stage}@c2: ")
-    assert json.loads(Path(f".codline/error/{stage}@c2.json").read_text()) == {"sentence": sentence, "exit_code": code}
+    assert state_directory.read_note("error", f"{stage}@c2") == {"sentence": sentence, "exit_code": code}
     return sentence
 
 
@@ -71,7 +71,7 @@ def test_stage_that_succeeds_deletes_the_error_note_and_writes_its_seconds(works
     done = workspace.command("select", "c2")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not Path(".codline/error/select@c2.json").exists()
-    assert json.loads(Path(".codline/seconds/select@c2.json").read_text())["seconds"] > 0
+    assert (state_directory.read_note("seconds", "select@c2") or {})["seconds"] > 0
 
 
 def test_errors_have_distinct_exit_codes() -> None:

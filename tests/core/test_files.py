@@ -58,7 +58,7 @@ def test_writers_report_a_full_disk_and_leave_nothing(small_disk: Path, write: C
     with pytest.raises(StorageError) as refused:
         write(path)
     reason = f"{path}: cannot be written: No space left on device"
-    assert str(refused.value) == f"{reason}; free some space and run again, nothing was left half-written"
+    assert str(refused.value) == f"{reason}; free some space and run it again"
     assert refused.value.exit_code == 5
     assert not list(path.parent.iterdir())
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from codline.core.errors import BusyError
-from codline.orchestration import dvc_lock
 from codline.orchestration.workspace import open_workspace
 from tests.project import Project
 
@@ -52,13 +51,6 @@ def test_open_workspace_succeeds_after_the_other_campaign_was_killed_and_can_be_
         process.kill()
     with open_workspace() as outer, open_workspace() as inner:
         assert inner is outer
-
-
-def test_repair_removes_a_truncated_list_of_dvc_s_running_commands(directory: Path) -> None:
-    (directory / ".dvc/tmp").mkdir(parents=True)
-    (directory / ".dvc/tmp/rwlock").write_text('{"write": {')
-    dvc_lock.repair()
-    assert not (directory / ".dvc/tmp/rwlock").exists()
 
 
 def test_run_names_the_dvc_command_that_holds_the_repository_and_status_works(project: Project) -> None:

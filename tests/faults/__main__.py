@@ -1,0 +1,63 @@
+"""Tries every fault and prints one table: kind, tried, held, failed.
+
+python -m tests.faults [words for pytest, such as -k stage]
+"""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from tests.faults.conftest import LONG
+
+
+class FaultTable:
+    """A pytest plug-in that adds up what the tests have tried. Tests without a tally count as one case each."""
+
+    def __init__(self) -> None:
+        self.tried, self.failed, self.skipped = Counter[str](), Counter[str](), dict[str, str]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        counts = [count for name, value in report.user_properties if name == "faults" for count in value]
+        kind = Path(report.location[0]).stem.removeprefix("test_").replace("_", " ")
+        if report.skipped:
+            self.skipped[kind] = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        elif report.when == "teardown" and counts:
+            for name, tried, failed in counts:
+                self.tried[name] += tried
+                self.failed[name] += failed
+        elif report.when == "call" and not any(name == "tally" for name in report.keywords):
+            self.add_test(kind, report.failed)
+
+    def add_test(self, kind: str, failed: bool) -> None:
+        self.tried[kind] += 1
+        self.failed[kind] += failed
+
+    def print(self) -> None:
+        table = Table("kind", title="Faults")
+        for heading in ("tried", "held", "failed"):
+            table.add_column(heading, justify="right")
+        for kind, tried in self.tried.items():
+            table.add_row(kind, f"{tried}", f"{tried - self.failed[kind]}", f"{self.failed[kind]}")
+        total, failed = self.tried.total(), self.failed.total()
+        table.add_section()
+        table.add_row("all", f"{total}", f"{total - failed}", f"{failed}")
+        for kind, reason in self.skipped.items():
+            table.add_row(f"{kind}: skipped ({reason})", "0", "0", "0")
+        Console(width=100).print(table)
+
+
+def main() -> int:
+    os.environ[LONG] = "all"
+    table = FaultTable()
+    code = pytest.main([str(Path(__file__).parent), *sys.argv[1:]], plugins=[table])
+    table.print()
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
