@@ -1,8 +1,8 @@
 """The Prefect server of this workspace, shared by its commands, or the one that the user has set.
 
 A workspace's server is a process of its own that ends after the last command that uses it, even if that was killed:
-every user holds a shared lock on .prefect/users.lock, for which the server waits. Whether it runs is read off
-.prefect/server.lock, which it holds: an answer at its port could be anybody's.
+every user holds a shared lock on .prefect/users.lock, and the server waits for the exclusive one. Whether it runs is
+read off .prefect/server.lock, which it holds: an answer at its port could be anybody's.
 """
 
 import base64
