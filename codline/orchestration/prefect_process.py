@@ -64,14 +64,14 @@ def run_server(lock: int, port: int) -> None:
         import uvicorn
         from prefect.server.api.server import create_app
 
-        class Server(uvicorn.Server):
+        class WorkspaceServer(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
                 if self.started:
                     os.write(lock, f"{access.url}\n".encode())
 
         app = ServerGuard(PrefectPages(create_app()), port)
-        server = Server(uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=3))
+        server = WorkspaceServer(uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=3))
         server.run(sockets=[listener])
         if not server.started:
             raise InfrastructureError(f"the Prefect server did not start; see {LOG}")
