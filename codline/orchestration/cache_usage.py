@@ -10,6 +10,7 @@ from codline.core.errors import DataError
 from codline.orchestration import dvc_lock
 from codline.orchestration.object_store import ObjectStore
 from codline.orchestration.worktrees import worktree_folders
+from codline.runtime.recorded_outputs import DIRECTORY
 
 MD5 = re.compile(r"\bmd5: ([0-9a-f]{32}(?:\.dir)?)$", re.MULTILINE)
 OUTPUTS = "\nouts:"  # the last section of an entry in the run cache
@@ -34,7 +35,11 @@ def objects_named_by_locks(objects: ObjectStore) -> set[str]:
     """Also by entries of stages that params.yaml no longer has: DVC would leave these out."""
     locks = [folder / dvc_lock.LOCK for folder in worktree_folders()]
     named = {md5 for lock in locks if lock.exists() for md5 in MD5.findall(lock.read_text(encoding="utf-8"))}
-    return named.union(*(objects.members(md5).values() for md5 in named if md5.endswith(".dir")))
+    directories = [md5 for md5 in named if md5.endswith(DIRECTORY)]
+    if damaged := next(filter(objects.is_damaged, directories), None):
+        path = objects.path(damaged)
+        raise DataError(f"{path}: damaged, so it cannot be told what is unused; run `codline verify --repair` first")
+    return named.union(*(objects.members(md5).values() for md5 in directories))
 
 
 def objects_found_by_dvc(repo: Repo) -> set[str]:

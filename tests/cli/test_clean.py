@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from codline.core.errors import BusyError, UserError
+from codline.core.errors import BusyError, DataError, UserError
 from codline.core.locks import file_lock
 from codline.orchestration.worktrees import git
 from tests.project import Project
@@ -119,6 +119,19 @@ def test_clean_keeps_results_of_stages_that_params_yaml_no_longer_has(project: P
     params.write_text(params.read_text().replace("queries:", "queries: {}") + "\n")
     before = cached_files(project)
     clean(project, "cache")
+    assert cached_files(project) == before
+
+
+def test_clean_refuses_if_the_list_of_a_directory_is_damaged(project: Project) -> None:
+    """Otherwise its files would seem unused."""
+    (listing,) = (project.root / ".dvc/cache/files").rglob("*.dir")
+    content = listing.read_bytes()
+    listing.unlink()
+    listing.write_bytes(content.replace(b"index.html", b"index.htm_"))
+    before = cached_files(project)
+    done = project.run("codline", "clean", "cache")
+    assert done.returncode == DataError.exit_code
+    assert "damaged, so it cannot be told what is unused; run `codline verify --repair` first" in done.stderr
     assert cached_files(project) == before
 
 
