@@ -22,19 +22,18 @@ class FaultTable:
         self.tried, self.failed, self.skipped = Counter[str](), Counter[str](), dict[str, str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        counts = [count for name, value in report.user_properties if name == "faults" for count in value]
+        counts = [value for name, value in report.user_properties if name == "faults"]
         kind = Path(report.location[0]).stem.removeprefix("test_").replace("_", " ")
         if report.skipped:
             self.skipped[kind] = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        elif report.when == "teardown" and counts:
-            for name, tried, failed in counts:
-                self.tried[name] += tried
-                self.failed[name] += failed
-        elif report.when == "call" and not any(name == "tally" for name in report.keywords):
-            self.add_test(kind, report.failed)
+        elif report.when == "call" and (report.failed or not counts):
+            self.add(kind, 1, int(report.failed))
+        elif report.when == "teardown":
+            for name, tried, failed in (count for several in counts for count in several):
+                self.add(name, tried, failed)
 
-    def add_test(self, kind: str, failed: bool) -> None:
-        self.tried[kind] += 1
+    def add(self, kind: str, tried: int, failed: int) -> None:
+        self.tried[kind] += tried
         self.failed[kind] += failed
 
     def print(self) -> None:

@@ -13,6 +13,7 @@ from tests.faults.fault_points import FaultPoints, compile_shim
 from tests.faults.small_pipeline import SmallPipeline
 
 LONG = "CODLINE_FAULTS"  # environment variable: `all` tries every case, as `make faults` does
+long_only = pytest.mark.skipif(os.environ.get(LONG) != "all", reason="takes minutes, so only `make faults` runs it")
 Case = TypeVar("Case")
 
 
@@ -44,8 +45,9 @@ class Tally:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    """Counts go to the report of the test's teardown, for the table of `make faults`."""
+    """Its counts go to the report of the test's teardown, for the table of `make faults`."""
     tally = Tally()
+    request.node.user_properties.append(("faults", []))
     yield tally
     request.node.user_properties.append(("faults", tally.as_property()))
     if tally.failures:

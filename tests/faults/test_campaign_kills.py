@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codline.core.files import read_json
-from tests.faults.conftest import Tally
+from tests.faults.conftest import Tally, long_only
 from tests.project import Project, clone_with_small_campaign, kill, running_commands
 from tests.tiny_study import TINY
 
@@ -106,6 +106,7 @@ def test_served_campaign_killed_at_random_instants_is_resumed_by_codline_run(
         remove_results(untouched.root)
 
 
+@long_only
 def test_study_killed_at_random_instants_ends_with_the_same_results(
     api: dict[str, str], fork_server_environment: dict[str, str], tmp_path: Path, tally: Tally
 ) -> None:
@@ -115,12 +116,12 @@ def test_study_killed_at_random_instants_ends_with_the_same_results(
     folder = project.root / ".codline/studies/tiny"
     project.must(*words, timeout=580)
     expected = study_results(folder)
-    for study in range(4 if tally.is_long else 1):
+    for study in range(4):
         shutil.rmtree(project.root / ".codline/studies")
         shutil.rmtree(project.root / ".dvc/cache")
         project.must("git", "worktree", "prune")
         problems = []
-        for _ in range(8 if tally.is_long else 2):
+        for _ in range(8):
             if (problem := run_and_kill(project, words, rng)) is None:
                 break
             problems.append(problem)
