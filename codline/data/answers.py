@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from codline.core.errors import DataError
-from codline.core.params_errors import suggestion
+from codline.core.params_errors import format_value, suggestion
 from codline.data import tables
 from codline.data.csv_input import read_csv_cells
 from codline.data.image_names import ImageNames
@@ -110,11 +110,11 @@ def match(row: AnswerRow, ids: set[int], names: dict[str, int]) -> int | str | N
             return number
         return f"found id {number} and the file {row.file}, which is another image (id {named}); expected one image"
     if named is None:
-        return None if not row.id or is_number(row.id) else f"found the id {row.id!r}, expected a number"
+        return None if not row.id or is_number(row.id) else f"found the id {format_value(row.id)}, expected a number"
     if not row.id or is_rounded(row.id, named):
         return named
     if not is_number(row.id):
-        return f"found the id {row.id!r}, expected a number"
+        return f"found the id {format_value(row.id)}, expected a number"
     return None  # other content under a name that was used before
 
 
@@ -154,7 +154,7 @@ def exact_id(text: str) -> int | None:
 
 def is_number(text: str) -> bool:
     try:
-        return Decimal(text).is_finite()
+        return Decimal(text).is_finite() and Decimal(text).adjusted() < MAX_DIGITS
     except InvalidOperation:
         return False
 

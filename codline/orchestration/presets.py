@@ -40,7 +40,7 @@ def names(folder: Path = FOLDER) -> list[str]:
 def resolve(name: str, folder: Path = FOLDER) -> dict[str, Any]:
     """The parameters of a preset, with every section. Their values are validated by the stages, not here."""
     if name not in names(folder):
-        raise UserError(f"preset: unknown preset {name!r}{suggestion(name, names(folder))}")
+        raise UserError(f"preset: unknown preset {format_value(name)}{suggestion(name, names(folder))}")
     return expand_cycles(name, merge_layers(load_layers(name, folder)))
 
 
@@ -70,7 +70,7 @@ def load_layers(name: str, folder: Path = FOLDER, extended_by: tuple[str, ...] =
     if extended_by and not os.path.isfile(layer_file(name, folder)):  # noqa: PTH113 (is_file raises for long names)
         known = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml"))
         where = layer_file(extended_by[-1], folder)
-        raise UserError(f"{where}: extends: unknown layer {name!r}{suggestion(name, known)}")
+        raise UserError(f"{where}: extends: unknown layer {format_value(name)}{suggestion(name, known)}")
     layer = read_layer(layer_file(name, folder))
     layers: dict[str, PresetLayer] = {}
     for parent in layer.extends:

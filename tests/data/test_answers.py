@@ -92,11 +92,6 @@ def test_read_sheet_accepts_the_same_label_twice(tmp_path: Path, images: KnownIm
     assert (list(sheet.answers), sheet.problems) == ([SECOND], [])
 
 
-def test_read_sheet_refuses_a_file_without_images(tmp_path: Path, images: KnownImages) -> None:
-    with pytest.raises(DataError, match="found the columns name, label, expected file, label, id"):
-        read(tmp_path, images, "a,cat", header="name,label")
-
-
 def test_refuse_lists_the_first_problems_and_counts_the_others() -> None:
     refuse([])
     with pytest.raises(DataError, match=r"^p0; p1; .*; p9; and 3 more$"):

@@ -7,19 +7,16 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from codline.core import params
-from codline.core.errors import DataError, UserError
-from codline.core.params import Section
+from codline.core.errors import DataError
 from codline.data import image_store
 from codline.data.raw_dataset import EncodedImages, RawDataset
-from codline.datasets import AnyDataset
 from codline.datasets.folder import Folder
 
 
@@ -170,12 +167,6 @@ def test_folder_follows_links(photos: Path) -> None:
     assert list(labels_by_name(load()).values()) == [0] * 12 + [1] * 8
 
 
-def test_folder_refuses_a_pipe_instead_of_waiting_for_it(photos: Path) -> None:
-    os.mkfifo(photos / "dog/pipe.jpg")
-    with pytest.raises(DataError, match=r"^photos/dog/pipe.jpg: a pipe, socket or device, expected files and folders"):
-        load()
-
-
 def add_unreadable_files(photos: Path) -> None:
     (photos / "cat/00.jpg").write_bytes((photos / "cat/00.jpg").read_bytes()[:700])
     (photos / "cat/01.png").write_bytes(b"")
@@ -218,110 +209,6 @@ def test_folder_can_skip_unreadable_files(photos: Path, caplog: pytest.LogCaptur
         load(unreadable="skip")
 
 
-def delete_images(photos: Path) -> None:
-    for path in photos.glob("*/*"):
-        path.unlink()
-
-
-def replace_by_file(photos: Path) -> None:
-    shutil.rmtree(photos)
-    photos.write_text("a file")
-
-
-EXPECTED_LABELS = "expected a folder per class, or a labels.csv with the columns file and label"
-# How the input is wrong: what makes it so, and the error sentence.
-WRONG_INPUTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "missing": (shutil.rmtree, r"photos: not found; prepare.dataset names it, from /.*"),
-    "a file": (
-        replace_by_file,
-        r"photos: a file; expected a folder with images \(for a Parquet file: prepare.dataset={name: parquet, ...}\)",
-    ),
-    "empty": (
-        lambda photos: [shutil.rmtree(photos), photos.mkdir()],
-        "photos: found no image in it or its folders \\(other files: 0\\); expected images, such as .jpg or .png",
-    ),
-    "folders without images": (
-        delete_images,
-        "photos: found no image in it or its folders \\(other files: 0\\); expected images, such as .jpg or .png",
-    ),
-    "texts": (
-        lambda photos: [delete_images(photos), (photos / "cat/a.txt").write_text("")],
-        "photos: found no image in it or its folders \\(other files: 1\\); expected images, such as .jpg or .png",
-    ),
-    "one class": (lambda photos: shutil.rmtree(photos / "dog"), "photos: found one class, cat, expected at least two"),
-    "a folder too high": (
-        lambda photos: [
-            photos.rename(photos.parent / "inner"),
-            photos.mkdir(),
-            (photos.parent / "inner").rename(photos / "inner"),
-        ],
-        r"photos: found one class, inner, expected at least two; are the classes the folders in photos/inner\?",
-    ),
-    "no folders": (
-        flatten,
-        f"photos: 20 images, but no folder that would name their class; {EXPECTED_LABELS}",
-    ),
-    "no columns": (
-        lambda photos: write_csv(photos, "a;b", header="file;label"),
-        "photos/labels.csv: found the columns file;label, expected file and label, with a comma between them",
-    ),
-    "an empty csv": (
-        lambda photos: (photos / "labels.csv").write_text(""),
-        "photos/labels.csv: found the columns of an empty file, expected file and label, with a comma between them",
-    ),
-    "a file that is not there": (
-        lambda photos: write_csv(photos, "cat/00.jpg,a", "cat/99.jpg,b"),
-        "photos/labels.csv: line 3: 'cat/99.jpg' is not in photos",
-    ),
-    "two labels": (
-        lambda photos: write_csv(photos, "cat/00.jpg,a", "cat/01.png,b", "./cat/00.jpg,b"),
-        "photos/labels.csv: line 4: cat/00.jpg is labelled b, further up a; expected one label",
-    ),
-    "not UTF-8": (
-        lambda photos: write_csv(photos, "cat/00.jpg,größe", encoding="latin-1"),
-        r"photos/labels.csv: not UTF-8 \(invalid start byte at byte 24\); save it as CSV UTF-8",
-    ),
-    "no labels": (
-        lambda photos: write_csv(photos, "cat/00.jpg,", "cat/01.png,  "),
-        f"photos/labels.csv: no image has a label; {EXPECTED_LABELS}",
-    ),
-    "one label": (
-        lambda photos: write_csv(photos, "cat/00.jpg,a"),
-        "photos/labels.csv: found one class, a, expected at least two",
-    ),
-    "another name for the split": (
-        lambda photos: write_csv(photos, "cat/00.jpg,a,training", "cat/01.png,b,testing", header="file,label,split"),
-        r"photos: found no test images \(looked for test, found testing, training\); "
-        "prepare.dataset.test may name another",
-    ),
-    "all for testing": (
-        lambda photos: write_csv(
-            photos,
-            *(f"{p.relative_to(photos)},{p.parent.name},test" for p in photos.glob("*/*")),
-            header="file,label,split",
-        ),
-        r"photos: found nothing but test images \(looked for test, found test\); prepare.dataset.test may name another",
-    ),
-    "a test image without a label": (
-        lambda photos: write_csv(
-            photos, "cat/00.jpg,a,train", "cat/01.png,b,train", "dog/12.jpg,,test", header="file,label,split"
-        ),
-        "photos: 1 test images have no label, such as dog/12.jpg; expected one for each",
-    ),
-    "a link to itself": (
-        lambda photos: (photos / "cat/again").symlink_to(photos),
-        "photos/cat/again: a link to a folder that it lies in itself, so there is no end to it; remove the link",
-    ),
-}
-
-
-@pytest.mark.parametrize(("damage", "sentence"), WRONG_INPUTS.values(), ids=list(WRONG_INPUTS))
-def test_folder_names_what_is_wrong(photos: Path, damage: Callable[[Path], object], sentence: str) -> None:
-    damage(photos)
-    with pytest.raises(DataError, match=f"^{sentence}$"):
-        load()
-
-
 def test_folder_names_a_missing_csv(photos: Path) -> None:
     with pytest.raises(DataError, match=r"^mine.csv: cannot be read \(No such file or directory\)$"):
         load(labels="mine.csv")
@@ -348,29 +235,6 @@ def test_folder_names_a_subfolder_without_read_permission(photos: Path, folder_w
     folder = folder_without_root
     with pytest.raises(DataError, match=rf"^{folder}/cat: this folder cannot be read \(Permission denied\)$"):
         Folder(path=str(folder)).load(np.random.default_rng(0))
-
-
-class DatasetParams(Section):
-    dataset: AnyDataset
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (
-            {"test": 1.5},
-            "test: found 1.5, expected a share of the labelled images (more than 0, less than 1), "
-            "or the name of a folder or of a split",
-        ),
-        ({"size": 4}, "size: found 4, expected the pixels of a side, 8 to 8192, or [height, width]"),
-        ({"size": [64, 0]}, "size: found [64, 0], expected the pixels of a side, 8 to 8192, or [height, width]"),
-        ({"channels": 2}, "channels: found 2, expected 'auto', 1 or 3"),
-    ],
-)
-def test_folder_names_a_wrong_parameter(given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        params.validate({"dataset": {"name": "folder", "path": "photos"} | given}, DatasetParams, "prepare")
-    assert str(refused.value).startswith(f"params.yaml: prepare.dataset.{sentence}")
 
 
 def test_folder_reports_progress_while_files_are_inspected(photos: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -141,12 +141,6 @@ def test_resolve_suggests_similar_names_for_an_unknown_preset() -> None:
         presets.resolve("cifar10-papr", FOLDER)
 
 
-@pytest.mark.parametrize("name", ["methods/paper", "../params", ""])
-def test_resolve_refuses_a_layer_that_is_not_a_preset(name: str) -> None:
-    with pytest.raises(UserError, match="unknown preset"):
-        presets.resolve(name, FOLDER)
-
-
 def test_names_refuses_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"presets: not found; run this from the root of a codline project"):
         presets.names(tmp_path / "presets")
@@ -163,21 +157,6 @@ def test_resolve_suggests_similar_names_for_an_unknown_layer(tmp_path: Path) -> 
     sentence = r"top\.yaml: extends: unknown layer 'methods/papr'; did you mean methods/paper"
     with pytest.raises(UserError, match=sentence):
         presets.resolve("top", folder)
-
-
-@pytest.mark.parametrize(
-    ("layer", "sentence"),
-    [
-        ({"extend": ["a"]}, "extend: unknown key; did you mean extends?"),
-        ({"extends": "a"}, "extends: found 'a', expected a list"),
-        ({"params": 3}, "params: found 3, expected keys beneath it"),
-        ({"about": None}, "about: found nothing, expected a text"),
-    ],
-)
-def test_resolve_refuses_an_invalid_layer(tmp_path: Path, layer: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        presets.resolve("top", write_layers(tmp_path, top=layer))
-    assert str(refused.value) == f"{tmp_path / 'top.yaml'}: {sentence}"
 
 
 @pytest.mark.parametrize(

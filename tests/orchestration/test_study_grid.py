@@ -82,33 +82,6 @@ def test_shared_stage_keys_are_equal_for_arms_that_differ_only_after_the_first_t
     assert none["train@c1"] != ema["train@c1"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("seeds:", "sedes:", "studies/tiny.yaml: seeds: missing"),
-        ("cycles: 2", "cycels: 2", "studies/tiny.yaml: cycels: unknown key; did you mean cycles?"),
-        ("seeds: [0, 1]", "seeds: [0, 0]", "studies/tiny.yaml: seeds: found 0 twice"),
-        ("seeds: [0, 1]", "seeds: []", "studies/tiny.yaml: seeds: found"),
-        ("seeds: [0, 1]", "seeds: [0]\narms: {a: {}}", "studies/tiny.yaml: found both axes and arms, expected one"),
-        ("axes: {score.strategy.name: [random, entropy]}", "", "studies/tiny.yaml: found neither axes nor arms"),
-        ("title: Two", "reference: cod\ntitle: Two", "studies/tiny.yaml: reference: found 'cod'"),
-        ("score.strategy", "scroe.strategy", "scroe.strategy.name: params.yaml has no 'scroe'; did you mean score"),
-        ("name: tiny", "name: ../tiny", "studies/tiny.yaml: name: found '../tiny'"),
-    ],
-)
-def test_study_that_is_invalid_is_refused_with_one_sentence(old: str, new: str, sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        points_of(TINY.replace(old, new))
-    assert str(refused.value).startswith(sentence)
-    assert "\n" not in str(refused.value)
-
-
-def test_find_study_suggests_similar_names() -> None:
-    write_study(TINY)
-    with pytest.raises(UserError, match=r"studies/tinny\.yaml: not found; did you mean tiny\?"):
-        study_grid.find_study("tinny")
-
-
 @pytest.mark.parametrize("key", ["seed", "score__strategy__name", "score__strategy", "score"])
 def test_study_points_refuse_overrides_of_what_the_study_varies(key: str) -> None:
     with pytest.raises(UserError, match="the study varies"):
