@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
