@@ -76,6 +76,6 @@ def test_learning_curve_has_a_row_with_an_interval_for_every_cycle(terminal: io.
 
 
 def test_status_shows_metrics_of_cycles_that_are_up_to_date_alone(terminal: io.StringIO, workspace: Workspace) -> None:
-    display.print_status(["train@c3", "evaluate@c3", "report"])
+    display.print_status(["train@c3", "evaluate@c3", "report"], {}, [])
     assert re.findall(r"(c\d) .*\d\.\d\]", terminal.getvalue()) == ["c1", "c2"]
     assert "Up to 3 stages to do: codline run" in terminal.getvalue()

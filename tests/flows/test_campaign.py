@@ -9,6 +9,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from codline.core import params
+from codline.core.errors import WaitingForPeople
 from tests.project import Project
 
 
@@ -48,7 +49,7 @@ def test_status_shows_only_results_of_the_present_parameters(project: Project) -
 
 def test_campaign_that_waits_for_people_reports_the_cycles_of_the_present_parameters(project: Project) -> None:
     stopped = project.run("codline", "run", "-S", "annotate.annotator={name: people}", "-S", "prepare.start=0.1")
-    assert stopped.returncode == 3
+    assert stopped.returncode == WaitingForPeople.exit_code
     page = (project.root / "report/index.html").read_text()
     assert "Label the 65 images in queries/c1, then run <code>codline run</code>." in page
     rows = (project.root / "report/curve.csv").read_text().split()
