@@ -102,6 +102,18 @@ def test_owner_gets_in(servers: Servers) -> None:
     )
 
 
+READ_WORK_POOLS = """
+from prefect.client.orchestration import get_client
+with get_client(sync_client=True) as client:
+    print(client.api_url, client.read_work_pools())
+"""
+
+
+def test_prefect_s_own_client_finds_address_and_secret_in_the_workspace(servers: Servers) -> None:
+    said = servers.project.must("python", "-c", READ_WORK_POOLS)
+    assert said == f"http://127.0.0.1:{servers.prefect}/api/ []\n"
+
+
 FOREIGN_ORIGINS = (EVIL, "null", "https://127.0.0.1", "http://127.0.0.1:1", "http://localhost:{port}")
 
 
