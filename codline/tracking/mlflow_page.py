@@ -11,6 +11,7 @@ import sys
 from codline.runtime.loopback import LOOPBACK
 from codline.runtime.process_lifetime import end_with_parents
 from codline.tracking.address import tracking_uri
+from codline.tracking.database import prepare_mlflow_database
 
 TOKEN = "CODLINE_MLFLOW_TOKEN"
 
@@ -22,6 +23,7 @@ def run_page(listener: socket.socket, landing: str) -> None:
         "MLFLOW_SERVER_ALLOWED_HOSTS": f"{LOOPBACK}:{port},localhost:{port}",
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": f"http://{LOOPBACK}:{port}",
     }
+    prepare_mlflow_database()
     import uvicorn
     from mlflow.server import constants, handlers
 
