@@ -92,15 +92,24 @@ DISK_ERRORS = {  # what to do about a disk that is full, read-only or failing
 }
 
 
-def disk_error(error: BaseException | None) -> StorageError | None:
+def disk_error(error: BaseException) -> StorageError | None:
     """The sentence about the disk if it is what caused this error, however many others were raised after it."""
-    while error is not None:
-        if isinstance(error, StorageError):
-            return error
-        if isinstance(error, OSError) and error.errno in DISK_ERRORS:
-            return storage_error(error, error.filename or HERE)
-        error = error.__cause__ or error.__context__
+    for each in causes(error):
+        if isinstance(each, StorageError):
+            return each
+        if isinstance(each, OSError) and each.errno in DISK_ERRORS:
+            return storage_error(each, each.filename or HERE)
     return None
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what caused it, and so on. `raise error from error` makes a circle, which ends here."""
+    seen = list[BaseException]()
+    following: BaseException | None = error
+    while following is not None and following not in seen:
+        seen.append(following)
+        yield following
+        following = following.__cause__ or following.__context__
 
 
 def storage_error(error: OSError, path: object) -> StorageError:

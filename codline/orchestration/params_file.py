@@ -47,7 +47,9 @@ def update_params(changes: dict[str, Any], preset: str | None = None) -> None:
     try:
         derived = derived_sections(dump(yaml, document))
     except UserError as error:
-        raise error if preset is None else UserError(f"with the preset {preset}, {error}") from error
+        if preset is None:
+            raise
+        raise UserError(f"with the preset {preset}, {error}") from error
     replace_values(document, dict(document) | derived)
     check_inputs(document)
     if as_json(document) != before:

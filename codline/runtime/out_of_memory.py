@@ -3,11 +3,10 @@
 import errno
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from codline.core import params
-from codline.core.errors import CodlineError, UserError
+from codline.core.errors import CodlineError, UserError, causes
 from codline.core.units import format_bytes
 from codline.runtime.pipeline import dotted_value
 
@@ -34,12 +33,6 @@ def memory_error(error: BaseException, stage: str, params_file: Path) -> Codline
     size = requested_size(str(cause))
     found = f"out of memory: {size} could not be allocated" if size else "out of memory"
     return CodlineError(f"{found}; {advice(stage, params_file)}")
-
-
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def is_memory_error(error: BaseException) -> bool:

@@ -79,6 +79,12 @@ def test_errors_have_distinct_exit_codes() -> None:
     assert all(kind.exit_code == code for code, kind in errors.BY_EXIT_CODE.items())
 
 
+def test_error_that_was_raised_from_itself_has_one_cause() -> None:
+    error = errors.UserError("wrong")
+    error.__cause__ = error
+    assert list(errors.causes(error)) == [error]
+
+
 @pytest.mark.slow
 def test_stages_write_the_same_bytes_as_commands_and_as_functions(workspace: Workspace) -> None:
     for name in workspace.pipeline.stage_names():

@@ -940,15 +940,3 @@ def test_command_is_refused(project: Path, words: str, sentence: str, code: int)
     assert "Traceback" not in done.stderr
     assert sentence == OPTIONS or (done.stderr.startswith("codline: ") and done.stderr.count("\n") == 1)
     assert files_in(project) == before
-
-
-FOREIGN = ["run", "status", "verify", "query c1", "export x.csv", "presets", "doctor", "track"]
-
-
-@pytest.mark.parametrize("words", FOREIGN)
-def test_command_outside_a_project_is_refused_and_creates_nothing(tmp_path: Path, words: str) -> None:
-    done = run_command(tmp_path, *words.split())
-    assert done.returncode == UserError.exit_code
-    assert done.stderr.endswith(": not found; run this from the root of a codline project\n")
-    assert done.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
