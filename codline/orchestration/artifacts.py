@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ MLFLOW = "http://127.0.0.1:5017"  # the address at which `codline ui` serves MLf
 
 def artifact_key(name: str) -> str:
     """A key of this campaign alone: under the same key Prefect shows artifacts as one history."""
-    return f"{current_campaign().slug}-{name.replace('@', '-')}"
+    return f"{current_campaign().slug}-{re.sub('[^a-z0-9]+', '-', name.lower())}"  # Prefect accepts nothing else
 
 
 def publish_learning_curve(last: str) -> None:
