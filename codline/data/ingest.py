@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from codline.core.errors import DataError
 from codline.core.files import write_json
+from codline.core.params_errors import format_value
 from codline.data import image_store, tables
 from codline.data.folder_walk import NOT_PLAIN
 from codline.data.raw_dataset import RawDataset
 from codline.data.splits import split_dataset
 from codline.runtime.progress import progress_bar
 
+MAX_CLASS_NAME = 200  # characters; MLflow allows 250 with what precedes it
 POOL_ROWS = 2**14  # rows of the pool table that are written together
 
 
@@ -48,11 +50,12 @@ def store_dataset(
 
 
 def check_class_names(classes: tuple[str, ...]) -> None:
-    """They are shown in pages, charts, tables and terminals, and exchanged in csv files, where cells are stripped."""
-    seen, expected = set[str](), "expected a text without control characters, or blanks around it"
+    """They are shown in pages, charts and terminals, exchanged in csv files, and part of names in MLflow."""
+    expected = f"expected at most {MAX_CLASS_NAME} characters, no control characters, and no blanks around them"
+    seen = set[str]()
     for name in classes:
-        if not name or name != name.strip() or NOT_PLAIN.search(name):
-            raise DataError(f"prepare.dataset: found the class {name!r}, {expected}")
+        if not name.strip(".") or name != name.strip() or NOT_PLAIN.search(name) or len(name) > MAX_CLASS_NAME:
+            raise DataError(f"prepare.dataset: found the class {format_value(name)}, {expected}")
         if name in seen:
             raise DataError(f"prepare.dataset: found the class {name!r} twice, expected names that differ")
         seen.add(name)

@@ -424,7 +424,7 @@ FOLDERS: dict[str, tuple[Callable[[], object], str]] = {
     "third split": (only("train/a/0.png", "test/a/1.png", "x/a/2.png"), "photos: found test and beside it train, x; "),
     "blank class": (
         file(b" bird/0.png"),
-        "found the class ' bird', expected a text without control characters, or blanks",
+        "found the class ' bird', expected at most 200 characters",
     ),
     "zero bytes": (image(b""), ONE.format(2, "0.png") + "found 0 bytes, expected an image"),
     "truncated png": (image(png(0)[:200]), ONE.format(2, "0.png") + f"{UNREADABLE}image file is truncated"),
@@ -485,11 +485,19 @@ FOLDERS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "csv without labels": (csv("cat/0.png,", "cat/2.png,  "), f"photos/labels.csv: no image has a label; {LABELS}"),
     "csv of one class": (csv("cat/0.png,a"), "photos/labels.csv: found one class, a, expected at least two"),
+    "csv of a class of dots": (
+        csv("cat/0.png,a", "cat/2.png,.."),
+        "found the class '..', expected at most 200 characters",
+    ),
+    "csv of a long class": (csv("cat/0.png,a", f"cat/2.png,{LONG}"), "found the class 'xxx"),
     "csv of a class with NUL": (
         csv("cat/0.png,a", "cat/2.png,b\0"),
-        "found the class 'b\\x00', expected a text without",
+        "found the class 'b\\x00', expected at most 200",
     ),
-    "csv of a class with a break": (csv("cat/0.png,a", 'cat/2.png,"b\nc"'), "found the class 'b\\nc', expected a text"),
+    "csv of a class with a break": (
+        csv("cat/0.png,a", 'cat/2.png,"b\nc"'),
+        "found the class 'b\\nc', expected at most 200",
+    ),
     "csv with other splits": (
         csv("cat/0.png,a,training", "cat/2.png,b,testing", header=SPLIT),
         "photos: found no test images (looked for test, found testing, training); prepare.dataset.test may name",
@@ -623,7 +631,7 @@ METADATA = [
     ({"classes": "3"}, "train.parquet: metadata classes: found 3, expected a JSON list of class names"),
     ({"classes": "[1, 2]"}, "train.parquet: metadata classes: found [1, 2], expected a JSON list of class names"),
     ({"classes": '["a", "a"]'}, "found the class 'a' twice, expected names that differ"),
-    ({"classes": '["a", ""]'}, "found the class '', expected a text without control characters, or blanks around it"),
+    ({"classes": '["a", ""]'}, "found the class '', expected at most 200 characters"),
     ({"classes": '["a"]'}, "train.parquet: row 1: found the label 1, expected one of 1 classes"),
     ({"image_shape": '"x"'}, "metadata image_shape: found 'x', expected a JSON list of height, width and channels"),
 ]
