@@ -58,9 +58,8 @@ class CampaignProgress:
         self.running.remove(stage)
         for sentence in stage_warnings(stage):
             print_line(f"  {stage}: {sentence}", style="yellow")
-        if (
-            outcome in ("waits", "failed") or stage in self.finished
-        ):  # a task may retry it; the report may need it once more
+        # A task may retry a stage that failed, and the report may need one once more.
+        if outcome in ("waits", "failed") or stage in self.finished:
             return
         self.finished.add(stage)
         name, _, cycle = stage.partition("@")

@@ -126,18 +126,21 @@ def stale_stages(*, follow: bool = False) -> list[str]:
     if not dvc_lock.LOCK.exists():
         return names
     dvc_repair.repair()
-    for attempt in range(READ_ATTEMPTS):
-        try:
-            with reading_repository() as repo:
-                stale = repo.status()
-                return with_followers(repo, names, stale) if follow else [name for name in stale if name in names]
-        except (DvcException, OSError) as error:  # files may vanish and be half written while a stage runs
-            if attempt == READ_ATTEMPTS - 1:
-                raise DataError(
-                    f"DVC cannot tell which stages are up to date: {' '.join(str(error).split())}"
-                ) from error
-            time.sleep(0.2)
-    raise AssertionError
+    for _ in range(READ_ATTEMPTS - 1):
+        with contextlib.suppress(DataError):  # while a stage runs, files may vanish or be half written
+            return read_stale_stages(names, follow)
+        time.sleep(0.2)
+    return read_stale_stages(names, follow)
+
+
+def read_stale_stages(names: list[str], follow: bool) -> list[str]:
+    try:
+        with reading_repository() as repo:
+            stale = repo.status()
+            return with_followers(repo, names, stale) if follow else [name for name in stale if name in names]
+    except (DvcException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"DVC cannot tell which stages are up to date: {reason}") from error
 
 
 @contextlib.contextmanager

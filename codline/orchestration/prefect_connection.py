@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import NoReturn
 from urllib.error import HTTPError as ErrorReply
 
@@ -65,7 +66,7 @@ def has_reply(api: str) -> bool:
             return True
     except ErrorReply as error:
         return error.code < 500  # a proxy replies 502 to 504 without its server
-    except (OSError, ValueError):
+    except (OSError, HTTPException, ValueError):
         return False
 
 

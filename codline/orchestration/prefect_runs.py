@@ -56,7 +56,7 @@ def mark_noted_run(name: str = "run") -> None:
 def end_served_run() -> None:
     """In `codline serve`: end the flow run that it has started, if there is one, and mark it as crashed."""
     note = state_directory.read_note("flow", "run")
-    if note is not None and note["serve"] == os.getpid():
+    if note is not None and note.get("serve") == os.getpid():
         with contextlib.suppress(ProcessLookupError):
             os.kill(note["process"], signal.SIGKILL)
         mark_noted_run()
