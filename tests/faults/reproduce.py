@@ -14,7 +14,7 @@ def main() -> None:
     with exit_on_error(), open_workspace() as workspace:
         for stage in sys.argv[1:]:
             workspace.reproduce(stage)
-        dvc_lock.tidy()
+        dvc_lock.keep_stages(sys.argv[1:])
 
 
 if __name__ == "__main__":

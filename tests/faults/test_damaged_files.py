@@ -211,7 +211,7 @@ def test_damaged_state_file_ends_in_a_sentence_or_in_the_same_results(
     saved = tmp_path / "saved"
     shutil.copytree(clone.root, saved, symlinks=True)
     cases = [path for path in state_files(clone.root) if path.stat().st_size]
-    for path in [*cases[:3] * 5, *cases] if tally.is_long else tally.sample(cases, 4):
+    for path in [*cases[:3] * 5, *cases] if tally.is_long else tally.sample(cases, 2):
         done = damage(path, rng)
         status = faults.run(Fault(clone.root), "codline.cli.main", "status", **clone.environment)
         run = faults.run(Fault(clone.root), "tests.faults.reproduce", *stages, **clone.environment)

@@ -46,13 +46,14 @@ def test_stage_names_a_disk_error_at_any_write(
     cases = [(at, lasts) for at in range(1, calls + 1) for lasts in (False, True)]
     for at, lasts in tally.sample(cases[:: 11 if stage in ("prepare", "report") else 3], 1):
         command.clear()
-        ended, call = command.run(at, error, lasts), faults.failed
-        case = f"{stage}, {os.strerror(error)} at {call}{' and later' if lasts else ''}"
-        tally.count("disk errors in a stage", case, stage_problem(command, ended, error, expected, call))
+        ended = command.run(at, error, lasts)
+        if faults.failed:  # some calls need no space, so that there are fewer of them
+            case = f"{stage}, {os.strerror(error)} at {faults.failed}{' and later' if lasts else ''}"
+            tally.count("disk errors in a stage", case, stage_problem(command, ended, error, expected))
 
 
-def stage_problem(command: StageCommand, ended: Ended, error: int, expected: dict[Path, bytes], call: str) -> str:
-    if ended.code == 0 and call:  # it could do without that call
+def stage_problem(command: StageCommand, ended: Ended, error: int, expected: dict[Path, bytes]) -> str:
+    if ended.code == 0:  # it could do without that call
         return "" if command.contents() == expected else "other bytes, and no error"
     problem = sentence_problem(ended, error)
     partial = [path.name for path, content in command.contents().items() if content != expected[path]]
@@ -72,7 +73,9 @@ def test_driver_names_a_disk_error_at_any_write_and_runs_again(
         pipeline.reset()
         ended = pipeline.run_codline(at, error, lasts)
         case = f"{os.strerror(error)} at {faults.failed}{' and later' if lasts else ''}"
-        problem = sentence_problem(ended, error) if ended.code else ""
+        if not faults.failed:
+            continue
+        problem = sentence_problem(ended, error) if ended.code else ""  # it could do without that call
         again = pipeline.run_codline()
         if not problem and (again.code or pipeline.results() != expected):
             problem = f"does not run again: {again.output}"
