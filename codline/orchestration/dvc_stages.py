@@ -56,10 +56,11 @@ class DvcStages(threading.local):
 
     def load(self) -> None:
         self.loaded_files = pipeline_files()
-        self.repo = Repo()
-        self.repo.lock = RepositoryLock(self.repo.lock.lockfile)
-        self.run_cache = self.repo.stage_cache = RunCache(self.repo)
-        self.stages: dict[str, PipelineStage] = {stage.addressing: stage for stage in self.repo.index.stages}
+        with dvc_errors():
+            self.repo = Repo()
+            self.repo.lock = RepositoryLock(self.repo.lock.lockfile)
+            self.run_cache = self.repo.stage_cache = RunCache(self.repo)
+            self.stages: dict[str, PipelineStage] = {stage.addressing: stage for stage in self.repo.index.stages}
 
     def reproduce(self, name: str) -> bool:
         """Bring one stage up to date; returns whether it had to run."""
@@ -81,6 +82,15 @@ class DvcStages(threading.local):
             raise InfrastructureError(f"{name}: another DVC command holds this repository") from error
         except DvcException as error:
             raise DataError(f"{name}: {' '.join(str(error).split())}") from error
+
+
+@contextlib.contextmanager
+def dvc_errors() -> Iterator[None]:
+    """For example of a dvc.lock or params.yaml that DVC cannot read."""
+    try:
+        yield
+    except DvcException as error:
+        raise DataError(" ".join(str(error).split())) from error
 
 
 def pipeline_files() -> list[str]:
