@@ -84,6 +84,10 @@ def wait_for_death(pid: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
+    """A process that has ended, and that its parent has not yet asked about, is not alive: it holds nothing."""
+    with contextlib.suppress(OSError):  # outside Linux
+        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+            return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

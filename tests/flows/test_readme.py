@@ -41,6 +41,8 @@ ON_FINISHED_CAMPAIGN = {
     "codline doctor": "What bytes may depend on",
     "codline track": "c2: up to date",
     "codline verify": "Files that dvc.lock names",
+    "codline clean": "What takes up space",
+    "codline clean cache": "cache: 0 bytes removed",
     "dvc repro": "Data and pipelines are up to date.",
     "dvc metrics show": "cycles/c2/metrics.json",
     "dvc plots show": "dvc_plots/index.html",

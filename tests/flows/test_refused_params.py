@@ -58,7 +58,9 @@ def test_campaign_that_waits_for_labels_keeps_its_params_yaml(project: Project) 
 
 def test_campaign_keeps_values_with_which_a_stage_has_run(project: Project) -> None:
     text = (project.root / "stages/select.py").read_text()
-    broken = text.replace("    budget = ", '    raise DataError("select does not like it")\n    budget = ')
+    broken = text.replace(
+        "    wanted, scored = ", '    raise DataError("select does not like it")\n    wanted, scored = '
+    )
     assert broken != text
     (project.root / "stages/select.py").write_text(broken)
     done = project.run("codline", "run", "-S", "score.strategy={name: margin}")

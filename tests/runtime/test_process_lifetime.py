@@ -5,6 +5,9 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+from codline.runtime.process_lifetime import is_alive
 from tests.workspace import REPOSITORY
 
 WATCHING = """
@@ -39,3 +42,12 @@ def test_end_with_parents_kills_a_process_when_its_owner_dies() -> None:
         owner.kill()
         owner.wait()
         assert process.wait(10) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
+def test_process_that_has_ended_is_not_alive_before_its_parent_asks() -> None:
+    with subprocess.Popen(["sleep", "30"]) as process:
+        assert is_alive(process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_alive(process.pid)
