@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from tests.faults.conftest import LONG
+from tests.faults import LONG
 
 
 class FaultTable:
@@ -51,7 +51,7 @@ class FaultTable:
 
 
 def main() -> int:
-    os.environ[LONG] = "all"
+    os.environ[LONG] = "all"  # before the tests are imported
     table = FaultTable()
     code = pytest.main([str(Path(__file__).parent), *sys.argv[1:]], plugins=[table])
     table.print()

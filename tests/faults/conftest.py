@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
+from tests.faults import LONG
 from tests.faults.fault_points import FaultPoints, compile_shim
 from tests.faults.small_pipeline import SmallPipeline
 
-LONG = "CODLINE_FAULTS"  # environment variable: `all` tries every case, as `make faults` does
 long_only = pytest.mark.skipif(os.environ.get(LONG) != "all", reason="takes minutes, so only `make faults` runs it")
 Case = TypeVar("Case")
 
