@@ -67,7 +67,7 @@ def restore_lock() -> None:
         found, backup = LOCK.read_bytes(), backup_path().read_bytes()
     except FileNotFoundError:
         return
-    if found == backup or is_whole(found):  # equal mostly, and compared fast
+    if found and (found == backup or is_whole(found)):  # equal mostly, and compared fast
         return
     logging.getLogger("codline").warning("dvc.lock was truncated by a kill; restoring the last complete one")
     if backup:
