@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from codline.core.errors import BusyError
-from codline.core.files import write_text
+from codline.core.files import atomic_write, write_text
 from codline.core.locks import file_lock
 from codline.runtime.recorded_outputs import DIRECTORY, LOCK
 from codline.runtime.state_directory import state_root
@@ -57,9 +57,10 @@ def back_up_lock() -> None:
 
     Not durable: a kill loses no data.
     """
-    text = LOCK.read_text(encoding="utf-8") if LOCK.exists() else ""
-    if not backup_path().exists() or backup_path().read_text(encoding="utf-8") != text:
-        write_text(backup_path(), text, durable=False)
+    content = LOCK.read_bytes() if LOCK.exists() else b""
+    if not backup_path().exists() or backup_path().read_bytes() != content:
+        with atomic_write(backup_path(), durable=False) as part:
+            part.write_bytes(content)
 
 
 def restore_lock() -> None:
@@ -68,6 +69,8 @@ def restore_lock() -> None:
     except FileNotFoundError:
         return
     if found and (found == backup or is_whole(found)):  # equal mostly, and compared fast
+        return
+    if backup and not is_whole(backup):
         return
     logging.getLogger("codline").warning("dvc.lock was truncated by a kill; restoring the last complete one")
     if backup:

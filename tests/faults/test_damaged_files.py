@@ -214,7 +214,7 @@ def test_damaged_state_file_ends_in_a_sentence_or_in_the_same_results(
     for path in [*cases[:3] * 5, *cases] if tally.is_long else tally.sample(cases, 2):
         done = damage(path, rng)
         status = faults.run(Fault(clone.root), "codline.cli.main", "status", **clone.environment)
-        run = faults.run(Fault(clone.root), "tests.faults.reproduce", *stages, **clone.environment)
+        run = faults.run(Fault(clone.root), "tests.faults.reproduce", *stages, **clone.environment, CODLINE_QUIET="1")
         problem = traceback_problem(status) or traceback_problem(run)
         if not problem and run.code == 0 and path.name != "params.yaml":
             is_same = all(Path(clone.root, name).read_bytes() == content for name, content in expected.items())

@@ -48,6 +48,16 @@ def test_repair_removes_a_truncated_dvc_lock_that_is_the_first_one(here: Path, s
     assert not (here / "dvc.lock").exists()
 
 
+def test_damaged_backup_is_not_restored_and_is_replaced_by_the_next(here: Path) -> None:
+    (here / ".codline/dvc.lock").write_bytes(b"\xa0" + COMMITTED)
+    (here / "dvc.lock").write_bytes(COMMITTED[:50])
+    dvc_repair.repair()
+    assert (here / "dvc.lock").read_bytes() == COMMITTED[:50]
+    (here / "dvc.lock").write_bytes(COMMITTED)
+    dvc_repair.back_up_lock()
+    assert (here / ".codline/dvc.lock").read_bytes() == COMMITTED
+
+
 def test_repair_leaves_a_valid_dvc_lock_alone(here: Path) -> None:
     (here / "dvc.lock").write_bytes(COMMITTED)
     (here / ".codline/dvc.lock").write_bytes(COMMITTED.replace(b"prepare", b"other"))
