@@ -10,7 +10,7 @@ from codline.core.params import parse_yaml
 EXIT_CODES = (
     "Exit codes: 0 done; 1 unexpected error, or out of memory; 2 a parameter is wrong; 3 a file is broken; "
     "4 training diverged; 5 the disk is full; 6 something is in use; 7 a stage or server was killed; "
-    "8 people have yet to label images."
+    "8 people have yet to label images; 9 all images have labels."
 )
 LONGEST_SHOWN = 100  # characters of an argument, in a sentence
 Set = Annotated[

@@ -62,7 +62,7 @@ def unused_run_entries(runs: Path, objects: ObjectStore, unused: set[str]) -> li
 
     found = list[Path]()
     for directory in sorted(runs.glob("*/*")):
-        entries = sorted(directory.iterdir())
+        entries = sorted(path for path in directory.iterdir() if path.is_file())  # else one that is being written
         unused_entries = [entry for entry in entries if is_unused(entry)]
-        found += [directory] if unused_entries == entries else unused_entries
+        found += [directory] if entries and unused_entries == entries else unused_entries
     return found

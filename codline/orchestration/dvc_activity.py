@@ -7,11 +7,9 @@ from typing import Any
 
 from codline.core.errors import BusyError
 from codline.core.locks import file_lock
+from codline.runtime.dvc_repair import REPOSITORY_LOCK, RUNNING
 from codline.runtime.pipeline import Pipeline
 from codline.runtime.process_lifetime import is_alive
-
-LOCK = Path(".dvc/tmp/lock")  # held by a command, except while it runs a stage
-RUNNING = Path(".dvc/tmp/rwlock")  # the files that running stages read and write, with the command that runs them
 
 
 def refuse_other_commands() -> None:
@@ -20,9 +18,9 @@ def refuse_other_commands() -> None:
     for pid, command in others.items():
         name = " ".join([Path(command.partition(" ")[0]).name, *command.split()[1:]])
         raise BusyError(f"`{name}` (process {pid}) is running stages in this directory; wait for it or stop it")
-    if LOCK.exists():
+    if REPOSITORY_LOCK.exists():
         busy = "another DVC command (process {owner}) holds .dvc/tmp/lock; wait for it or stop it"
-        with file_lock(LOCK, busy=busy):
+        with file_lock(REPOSITORY_LOCK, busy=busy):
             pass
 
 

@@ -6,6 +6,7 @@ Imports neither DVC nor anything slow: the fork server repairs as soon as the pr
 import contextlib
 import json
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from codline.runtime.recorded_outputs import DIRECTORY, LOCK
 from codline.runtime.state_directory import state_root
 
 DVC = Path(".dvc")
-RUNNING = DVC / "tmp/rwlock"  # DVC's list of running commands
-REPOSITORY_LOCK, RUNNING_LOCK = DVC / "tmp/lock", DVC / "tmp/rwlock.lock"  # held by DVC while it writes
+RUNNING = DVC / "tmp/rwlock"  # the files that running stages read and write, with the command that runs them
+RUNNING_LOCK = DVC / "tmp/rwlock.lock"  # held by DVC while it writes that list
+REPOSITORY_LOCK = DVC / "tmp/lock"  # held by a DVC command, except while it runs a stage
 
 
 def repair() -> None:
@@ -106,8 +108,11 @@ def remove_truncated_list() -> None:
 def remove_partial_entries(run_cache: Path) -> None:
     """DVC creates the directory of an entry, writes the entry under a temporary name, and renames it.
 
-    A kill between mkdir and rename leaves a directory on which every later `dvc repro` of that stage fails.
+    A kill between mkdir and rename leaves a directory on which every later `dvc repro` of that stage fails. Flows write
+    an entry in a temporary directory (*.part) of their own.
     """
+    for directory in run_cache.glob("*/*.part"):
+        shutil.rmtree(directory, ignore_errors=True)
     for directory in run_cache.glob("*/*"):
         for partial in directory.glob("*.tmp"):
             partial.unlink(missing_ok=True)

@@ -35,9 +35,8 @@ def connect(log_everything: bool) -> None:
 
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
     pipeline = Pipeline()
-    cycles = (
-        pipeline.cycles if log_everything else []
-    )  # refuses a foreign directory, before a database is created in it
+    # Refuses a foreign directory, before a database is created in it.
+    cycles = pipeline.cycles if log_everything else []
     with mlflow_errors():
         with exclusive():  # two processes that create the database at once would fail
             store = MlflowStore()

@@ -73,8 +73,8 @@ def test_repair_removes_a_truncated_list_of_running_commands(here: Path) -> None
 
 def test_repair_keeps_run_cache_entries_and_removes_partial_ones(here: Path) -> None:
     runs = here / ".dvc/cache/runs/ab"
-    for name in ("half/.x.tmp", "whole/entry", "whole/.x.tmp"):
-        (runs / name).parent.mkdir(exist_ok=True)
+    for name in ("half/.x.tmp", "whole/entry", "whole/.x.tmp", ".x.part/entry/half"):
+        (runs / name).parent.mkdir(parents=True, exist_ok=True)
         (runs / name).write_text("cmd: echo\n")
     dvc_repair.repair()
     assert sorted(path.relative_to(runs).as_posix() for path in runs.rglob("*")) == ["whole", "whole/entry"]
