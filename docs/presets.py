@@ -41,8 +41,6 @@ The paper and its code also differ in these points, which have no parameter here
 |---|---|---|
 | images of Caltech-101 | 9,146 with the background: 7,316 in the pool (here 6,847) | \
 8,677 without it, as here: 7,766 in the pool |
-| size of Caltech-101's images | resized to 256x256 regardless of their aspect ratio, then cropped to 224x224 | \
-the same; here the aspect ratio is kept before the crop |
 | segmentation | described | not released |
 
 Both report three runs: `--seed 0`, `1` and `2`.

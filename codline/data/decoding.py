@@ -32,15 +32,23 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def decode_image(data: bytes, shape: Shape) -> np.ndarray:
-    """Read-only uint8 array of `shape`. An image of another size is scaled to cover it and cropped at the center."""
+def decode_image(data: bytes, shape: Shape, resize: tuple[int, int] | None = None) -> np.ndarray:
+    """Read-only uint8 array of `shape`. An image of another size is scaled to cover it and cropped at the center.
+
+    With `resize`, a height and width of at least those of `shape`, it is scaled to exactly these, whatever its aspect
+    ratio, before the crop.
+    """
     channels, height, width = shape
     with translate_pillow_errors(), open_image(data) as file:
-        file.draft(None, (MIN_DRAFT_SCALE * max(height, width),) * 2)
+        file.draft(None, (MIN_DRAFT_SCALE * max(resize or (height, width)),) * 2)
         image, mode = remove_transparency(rotate_upright(file)), "L" if channels == 1 else "RGB"
         if image.mode != mode:
             image = image.convert(mode)
-        if image.size != (width, height):
+        if resize is not None:
+            image = image.resize(resize[::-1], Image.Resampling.BILINEAR)
+            top, left = ((side - kept) // 2 for side, kept in zip(resize, (height, width), strict=True))
+            image = image.crop((left, top, left + width, top + height))
+        elif image.size != (width, height):
             image = ImageOps.fit(image, (width, height), Image.Resampling.BILINEAR)
         return np.asarray(image).reshape(height, width, channels).transpose(2, 0, 1)
 

@@ -39,6 +39,8 @@ class ImageFiles(Protocol):
     def name(self) -> Callable[[int], str]: ...
     @property
     def shape(self) -> Shape: ...
+    @property
+    def resize(self) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,11 @@ class StoredImages:
     pixel_counts: np.ndarray  # (channels, 256) how often each pixel value occurs in the counted images
 
 
-def image_schema(shape: tuple[int, ...], encoded: bool = False) -> pa.Schema:
+def image_schema(shape: tuple[int, ...], encoded: bool = False, resize: tuple[int, int] | None = None) -> pa.Schema:
+    """`resize` is recorded for files that are decoded when they are taken."""
     kind = pa.binary() if encoded else pa.list_(pa.uint8(), int(np.prod(shape)))
-    return tables.with_metadata(pa.schema([tables.ID, pa.field("image", kind, nullable=False)]), {"shape": list(shape)})
+    metadata = {"shape": list(shape)} | ({"resize": list(resize)} if encoded and resize else {})
+    return tables.with_metadata(pa.schema([tables.ID, pa.field("image", kind, nullable=False)]), metadata)
 
 
 def write_images(
@@ -66,7 +70,8 @@ def write_images(
     """
     shape = image_shape(images)
     encoded = not isinstance(images, np.ndarray) and max(shape[1:]) > MAX_RAW_SIDE
-    schema, hashes, histogram = image_schema(shape, encoded), np.empty(len(ids), "S64"), PixelHistogram(shape)
+    resize = None if isinstance(images, np.ndarray) else images.resize
+    schema, hashes, histogram = image_schema(shape, encoded, resize), np.empty(len(ids), "S64"), PixelHistogram(shape)
     end = 0
     with tables.arrow_writer(path, schema) as arrow:
         rows = min(MAX_BATCH_ROWS, -(-BATCH_BYTES // int(np.prod(shape))))
@@ -126,7 +131,7 @@ def decoded_chunks(images: np.ndarray | ImageFiles) -> Iterator[tuple[list[bytes
         pixels = np.empty((len(chunk), *images.shape), np.uint8)
         for place, (row, data) in enumerate(chunk):
             try:
-                pixels[place] = decode_image(data, images.shape)
+                pixels[place] = decode_image(data, images.shape, images.resize)
             except DataError as error:
                 raise DataError(f"{images.name(row)}: {error}") from error
         return [data for _, data in chunk], pixels
@@ -206,9 +211,11 @@ def mean_and_std(counts: np.ndarray) -> tuple[list[float], list[float]]:
 class EncodedImageStore(MappedBatches):
     """Image files, decoded by several threads when they are taken. Keeps the last ones decoded, up to `cache` bytes."""
 
-    def __init__(self, path: Path, shape: Shape, cache: int = CACHE_BYTES) -> None:
-        super().__init__(path, image_schema(shape, encoded=True))
-        self.shape, self.cache_capacity = shape, cache // int(np.prod(shape))
+    def __init__(
+        self, path: Path, shape: Shape, cache: int = CACHE_BYTES, resize: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(path, image_schema(shape, encoded=True, resize=resize))
+        self.shape, self.resize, self.cache_capacity = shape, resize, cache // int(np.prod(shape))
         self.cache: OrderedDict[int, np.ndarray] = OrderedDict()
         self.pool: ThreadPoolExecutor | None = None
         self.cached_batch = lru_cache(16)(self.read_batch)  # views of the memory map
@@ -229,7 +236,7 @@ class EncodedImageStore(MappedBatches):
         data = self.cached_batch(batch)["image"][row].as_py()
         self.count_read_bytes(len(data))
         try:
-            return decode_image(data, self.shape)
+            return decode_image(data, self.shape, self.resize)
         except DataError as error:
             raise DataError(f"{self.path}: id {i}: {error}; delete it and run again") from error
 
@@ -249,10 +256,11 @@ class EncodedImageStore(MappedBatches):
 def open_image_store(path: Path, cache: int = CACHE_BYTES) -> MappedArrays | EncodedImageStore:
     with tables.translate_read_errors(path):
         schema = tables.map_arrow_file(path)[0].schema
-        shape = tuple(tables.read_metadata(schema).get("shape", ()))
+        metadata = tables.read_metadata(schema)
+        shape, resize = tuple(metadata.get("shape", ())), metadata.get("resize")
     if len(shape) != 3:
         expected = "expected images with their shape (channels, height, width), found none"
         raise DataError(f"{path}: {expected}; run prepare again")
     if "image" in schema.names and schema.field("image").type == pa.binary():
-        return EncodedImageStore(path, shape, cache)
+        return EncodedImageStore(path, shape, cache, tuple(resize) if resize else None)
     return MappedArrays(path, "image", shape, image_schema(shape))

@@ -17,6 +17,7 @@ class EncodedImages:
     read: Callable[[int], bytes]  # row -> content of the file, in any format that Pillow reads
     shape: tuple[int, int, int]  # channels, height, width of every image once it is decoded and cropped
     name: Callable[[int], str] = "row {}".format  # row -> name of the file in error sentences
+    resize: tuple[int, int] | None = None  # height and width to scale to before the crop (see decode_image)
 
 
 @dataclass(frozen=True)

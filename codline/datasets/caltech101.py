@@ -1,4 +1,4 @@
-"""Caltech-101: photographs, cropped to 224x224 pixels; 8,677, of which 915 are for testing by default."""
+"""Caltech-101: photographs of 224x224 pixels; 8,677, of which 915 are for testing by default."""
 
 import logging
 import zipfile
@@ -19,6 +19,7 @@ from codline.datasets.official import OfficialDataset, Statistics, translate_tor
 URL = "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip"
 MD5 = "3138e1922a9193bfa496528edbbc45d0"
 BACKGROUND = "BACKGROUND_Google"  # not a class
+SHAPE, RESIZE = (3, 224, 224), (256, 256)  # scaled to RESIZE, then cropped, as in paper and released code
 IMAGES = 8677  # in the official archive, without the background
 STATISTICS: dict[str, Statistics] = {
     # The paper does not say; these are the ones for torchvision's weights.
@@ -57,7 +58,7 @@ class Caltech101(OfficialDataset):
         is_test = self.draw_test_split(labels, rng)
         pool = self.draw_pool(np.flatnonzero(~is_test), labels[~is_test], rng)
         rows = np.sort(np.concatenate([pool, np.flatnonzero(is_test)]))
-        images = EncodedImages(len(rows), lambda row: samples[rows[row]][0].read_bytes(), (3, 224, 224))
+        images = EncodedImages(len(rows), lambda row: samples[rows[row]][0].read_bytes(), SHAPE, resize=RESIZE)
         return RawDataset(images, labels[rows], is_test[rows], tuple(classes), *STATISTICS[self.statistics])
 
     def download_to(self, folder: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 from pydantic import TypeAdapter
-from torchvision import datasets
+from torchvision import datasets, transforms
 
 from codline.core.errors import DataError, UserError
 from codline.data import downloads
+from codline.data.image_store import open_image_store, write_images
 from codline.data.ingest import count_duplicates
 from codline.data.raw_dataset import EncodedImages, RawDataset
 from codline.data.splits import split_dataset
@@ -225,6 +227,18 @@ def test_caltech_101_has_files_of_many_sizes_and_no_background(
     assert {picture.mode for picture, label in zip(pictures, raw.labels, strict=True) if label == 5} == {"L"}
     assert (len(raw.classes), raw.classes[0]) == (101, "kind_000")
     assert not caplog.messages
+
+
+def test_caltech_101_images_have_the_pixels_of_the_authors_transforms(small_dataset: Any, tmp_path: Path) -> None:
+    raw = load(small_dataset("caltech101"))
+    assert isinstance(raw.images, EncodedImages)
+    rows = [0, 1, int(np.flatnonzero(raw.labels == 5)[0])]  # the last one is gray
+    files = [raw.images.read(row) for row in rows]
+    write_images(tmp_path / "images.arrow", np.arange(3), replace(raw.images, count=3, read=files.__getitem__))
+    theirs = transforms.Compose([transforms.Resize((256, 256)), transforms.CenterCrop(224)])
+    expected = [np.asarray(theirs(Image.open(io.BytesIO(file)).convert("RGB"))).transpose(2, 0, 1) for file in files]
+    taken = open_image_store(tmp_path / "images.arrow").take(np.arange(3))
+    assert [np.array_equal(*pair) for pair in zip(taken, expected, strict=True)] == [True] * 3
 
 
 def test_caltech_101_takes_a_test_share_of_each_class_rounded_up(small_dataset: Any) -> None:
