@@ -142,12 +142,12 @@ def fill_randomly(picks: list[int], remaining: np.ndarray, count: int, rng: np.r
     return np.concatenate([np.array(picks, np.int64), rng.permutation(remaining)[: count - len(picks)]])
 
 
-def nearest_distances(points: Points, rows: np.ndarray, count: int) -> np.ndarray:
-    """Squared distances of each row to its `count` nearest neighbors among the other rows, ascending."""
-    nearest = []
-    for chunk in row_chunks(len(rows), len(rows)):
-        squared = points.squared_distances(rows[chunk], rows)
-        squared[np.arange(chunk.stop - chunk.start), np.arange(chunk.start, chunk.stop)] = np.inf  # the row itself
+def nearest_distances(points: Points, rows: np.ndarray, others: np.ndarray, count: int) -> np.ndarray:
+    """Squared distances of each row to its `count` nearest of the others, ascending; a row is not its own neighbor."""
+    nearest = [np.empty((0, count))]
+    for chunk in row_chunks(len(rows), len(others)):
+        squared = points.squared_distances(rows[chunk], others)
+        squared[rows[chunk][:, None] == others] = np.inf
         nearest.append(np.partition(squared, count - 1, axis=1)[:, :count].copy())  # a view would keep the matrix
     return np.sort(np.concatenate(nearest), axis=1)
 

@@ -26,14 +26,17 @@ def normalize_rows(rows: np.ndarray) -> np.ndarray:
     return scaled
 
 
-def k_means(rows: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Cluster number of each row. Single-threaded: several threads add up in the order in which they finish."""
+def k_means(rows: np.ndarray, count: int, rng: np.random.Generator, n_init: int = 1) -> np.ndarray:
+    """Cluster number of each row: the best of `n_init` runs, or above 50 clusters one run from the best start.
+
+    Single-threaded: several threads add up in the order in which they finish.
+    """
     # scikit-learn takes a second to import, and only strategies that cluster need it.
     from sklearn.cluster import KMeans, MiniBatchKMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    options = {"n_clusters": count, "n_init": 1, "random_state": int(rng.integers(1 << 31))}
+    options = {"n_clusters": count, "n_init": n_init, "random_state": int(rng.integers(1 << 31))}
     algorithm = KMeans(**options) if count <= 50 else MiniBatchKMeans(**options, batch_size=5000)
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: some stay empty

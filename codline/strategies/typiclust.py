@@ -1,28 +1,34 @@
 """TypiClust (Hacohen et al., 2022): the most typical image of each cluster, clusters with few labels first."""
 
-import heapq
+from collections import deque
 from typing import Literal
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from codline.acquisition.distances import Points, nearest_distances
+from codline.acquisition.distances import Points
 from codline.acquisition.features import k_means, normalize_rows, sort_by_id
+from codline.acquisition.typicality import rows_by_typicality
 from codline.strategies.base import BatchStrategy, PoolFeatures
 
 
 class Typiclust(BatchStrategy):
-    """An image is typical if its mean distance to its `neighbors` nearest images of the cluster is small.
+    """Takes one image of each cluster in turn: clusters with the fewest labels first, among these the largest first.
 
-    At most half of the cluster counts as neighbors. Clusters of at most `small` images come after all others.
-    Differs from the paper: this cycle's features, not those of a self-supervised network.
+    An image is typical if its mean squared distance to its `neighbors` nearest images of the cluster is small. Only
+    images that are neither labeled nor selected count; at most half of them are neighbors. Clusters of at most `small`
+    images, which the released code drops, come after all others.
+    Selects what the released code selects on the same clusters, wherever that does not fail; see docs/strategies.md.
+    Differs from it: this cycle's features, not those of a self-supervised network.
     """
 
     name: Literal["typiclust"] = "typiclust"
     max_clusters: PositiveInt = 500
-    neighbors: PositiveInt = 20
+    neighbors: int = Field(default=20, ge=1, le=1000)  # more distances may not add up in 64 bits
     small: NonNegativeInt = 5
     normalized: bool = True  # scale features to length 1
+    # Runs of k-means, of which the best counts. Default, as in the released code: 10 up to 50 clusters, 3 above.
+    n_init: PositiveInt | None = None
 
     def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
         ids = np.concatenate([pool.ids, pool.labeled.ids])
@@ -30,32 +36,23 @@ class Typiclust(BatchStrategy):
         features = normalize_rows(features) if self.normalized else features
         ids.sort()
         is_labeled = np.isin(ids, pool.labeled.ids)
-        clusters = k_means(features, min(is_labeled.sum() + budget, self.max_clusters, len(ids)), rng)
+        count = int(min(is_labeled.sum() + budget, self.max_clusters, len(ids)))
+        clusters = k_means(features, count, rng, self.n_init or (10 if count <= 50 else 3))
         return ids[self.select_rows(Points.from_rows(features), clusters, is_labeled, budget)]
 
     def select_rows(self, points: Points, clusters: np.ndarray, is_labeled: np.ndarray, budget: int) -> list[int]:
-        """Take images one by one from the cluster with the fewest labels; among these, from the largest."""
-        unlabeled, heap = {}, []
-        for cluster in np.unique(clusters):
-            rows = np.flatnonzero(clusters == cluster)
-            typical = rows[self.order_by_typicality(points, rows)]
-            unlabeled[cluster] = iter(typical[~is_labeled[typical]])
-            heap.append((len(rows) <= self.small, is_labeled[rows].sum(), -len(rows), cluster))
-        heapq.heapify(heap)
+        members = [np.flatnonzero(clusters == cluster) for cluster in np.unique(clusters)]
+        members.sort(key=lambda rows: (is_labeled[rows].sum(), -len(rows)))
+        large = [rows for rows in members if len(rows) > self.small]
+        small = [rows for rows in members if len(rows) <= self.small]
         picks: list[int] = []
-        while len(picks) < budget:
-            is_small, labels, size, cluster = heap[0]
-            row = next(unlabeled[cluster], None)
-            if row is None:
-                heapq.heappop(heap)
-            else:
-                picks.append(row)
-                heapq.heapreplace(heap, (is_small, labels + 1, size, cluster))
+        for group in (large, small):
+            queue = deque(rows_by_typicality(points, rows[~is_labeled[rows]], self.neighbors) for rows in group)
+            while queue and len(picks) < budget:
+                row = next(queue[0], None)
+                if row is None:
+                    queue.popleft()
+                else:
+                    picks.append(row)
+                    queue.rotate(-1)
         return picks
-
-    def order_by_typicality(self, points: Points, rows: np.ndarray) -> np.ndarray:
-        """Most typical first; ties in the order of the rows."""
-        count = min(self.neighbors, max(1, len(rows) // 2), len(rows) - 1)
-        if not count:
-            return np.arange(len(rows))
-        return np.argsort(np.sqrt(nearest_distances(points, rows, count)).mean(axis=1), kind="stable")

@@ -97,12 +97,13 @@ def test_k_means_plus_plus_picks_distinct_rows_up_to_all_of_them(seed: int, rows
 
 @given(st.integers(0, 99), row_kinds)
 def test_nearest_distances_are_the_smallest_of_all_pairs(seed: int, kind: str) -> None:
-    points, rows = Points.from_rows(make_rows(seed, 30, 4, kind)), np.arange(3, 25)
-    squared = points.squared_distances(rows, rows)
-    np.fill_diagonal(squared, np.inf)
+    points, rows, others = Points.from_rows(make_rows(seed, 30, 4, kind)), np.arange(10, 20), np.arange(3, 25)
+    squared = points.squared_distances(rows, others)
+    squared[np.arange(10), rows - 3] = np.inf
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distances, "MAX_CELLS", 100)
-        assert distances.nearest_distances(points, rows, 5).tolist() == np.sort(squared, axis=1)[:, :5].tolist()
+        nearest = distances.nearest_distances(points, rows, others, 5)
+    assert nearest.tolist() == np.sort(squared, axis=1)[:, :5].tolist()
 
 
 @settings(deadline=None)
@@ -140,7 +141,7 @@ def test_distances_are_never_held_for_all_pairs(algorithm: str) -> None:
         "k_center": lambda: k_center(points, 5000, 100),
         "k_means_plus_plus": lambda: k_means_plus_plus(points, np.ones(5000), 100, rng, range(5000, 8000)),
         "cover": lambda: distances.greedy_cover(points, 5000, 100, 0.5, rng),
-        "nearest": lambda: distances.nearest_distances(points, everything, 20),
+        "nearest": lambda: distances.nearest_distances(points, everything, everything, 20),
         "other_clusters": lambda: distances.distances_to_other_clusters(points, everything, everything % 2),
     }
     tracemalloc.start()

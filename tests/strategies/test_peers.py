@@ -124,7 +124,7 @@ def test_qbc_counts_votes_like_scikit_activeml(by: str, theirs: Any) -> None:
 
 
 def test_typiclust_picks_like_scikit_activeml_where_clusters_are_clear() -> None:
-    """Theirs has no limit on clusters, does not normalize, and counts more neighbors in small clusters."""
+    """Theirs has no limit on clusters, does not normalize or square, and counts more neighbors in small clusters."""
     rng = np.random.default_rng(0)
     centers = [100 * np.eye(6)[i, :4] - 300 * (i > 3) * i for i in range(6)]
     sizes = [30, 26, 22, 18, 14, 12]
