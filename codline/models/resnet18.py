@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 
 class ResNet18(ModelSpec):
+    """Weights have torch's default initialization, as the COD authors' network does.
+
+    torchvision's own (kaiming_normal_, fan_out) makes the untrained network favor a class, all the more the narrower it
+    is; COD's first-cycle rules `smallest` and `independent` need one whose outputs are nearly uniform.
+    """
+
     name: Literal["resnet18"] = "resnet18"
     width: PositiveInt = 64  # channels of the first layer, doubled in each of the next three; fewer are faster on a CPU
 
@@ -29,7 +35,4 @@ class ResNet18(ModelSpec):
         }
         stem = dict(zip(("conv1", "bn1", "relu"), conv_bn_relu(shape[0], self.width), strict=True))
         body = nn.Sequential(OrderedDict(stem | layers | {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}))
-        for module in body.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         return Network(body, nn.Linear(widths[-1], classes), stages=tuple(layers))

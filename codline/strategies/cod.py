@@ -5,7 +5,6 @@ from typing import Literal
 import numpy as np
 
 from codline.acquisition.cod_rules import CodRules
-from codline.acquisition.discrepancy import discrepancy
 from codline.strategies.base import PoolChunk, Strategy
 
 
@@ -16,7 +15,5 @@ class Cod(CodRules, Strategy):
 
     def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
         reference = self.reference_model(chunk.first_cycle)
-        if reference is None:
-            return rng.random(len(chunk.ids))
-        before, now = chunk.references[reference].values(self.outputs), chunk.outputs.values(self.outputs)
-        return self.score_discrepancies(discrepancy(now, before), chunk.first_cycle)
+        before = None if reference is None else chunk.references[reference].values(self.outputs)
+        return self.cod_scores(chunk.outputs.values(self.outputs), before, chunk.first_cycle, rng)

@@ -6,7 +6,6 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from codline.acquisition.cod_rules import CodRules
-from codline.acquisition.discrepancy import discrepancy
 from codline.acquisition.distances import Points, gradient_embeddings, k_means_plus_plus
 from codline.acquisition.features import sort_by_id
 from codline.acquisition.k_center import k_center
@@ -43,7 +42,7 @@ class CodDiverse(CodRules, BatchStrategy):
             )
 
     def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
-        scores, features = self.cod_scores(pool, rng), sort_by_id(pool.ids, pool.features_ND)
+        scores, features = self.pool_scores(pool, rng), sort_by_id(pool.ids, pool.features_ND)
         labeled = sort_by_id(pool.labeled.ids, pool.labeled.features_MD)
         centers = labeled if self.beyond_labeled else labeled[:0]
         if self.form in ("unsure", "gradients"):
@@ -58,13 +57,12 @@ class CodDiverse(CodRules, BatchStrategy):
         query: np.ndarray = np.sort(pool.ids)[rows]
         return query
 
-    def cod_scores(self, pool: PoolFeatures, rng: np.random.Generator) -> np.ndarray:
+    def pool_scores(self, pool: PoolFeatures, rng: np.random.Generator) -> np.ndarray:
         """COD scores in ascending id order."""
         reference = self.reference_model(pool.first_cycle)
-        if reference is None:
-            return rng.random(len(pool.ids))
-        before, now = pool.references[reference].values(self.outputs), pool.outputs.values(self.outputs)
-        return self.score_discrepancies(sort_by_id(pool.ids, discrepancy(now, before), "outputs"), pool.first_cycle)
+        models = [pool.outputs] if reference is None else [pool.outputs, pool.references[reference]]
+        now, *before = (sort_by_id(pool.ids, model.values(self.outputs), "outputs") for model in models)
+        return self.cod_scores(now, before[0] if before else None, pool.first_cycle, rng)
 
     def weights(self, scores: np.ndarray) -> np.ndarray:
         shifted = scores - min(0.0, scores.min())

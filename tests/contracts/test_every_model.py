@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_sample_image
 from torch import nn
 from torch.nn import functional
 
@@ -140,6 +142,37 @@ def test_initial_network_leaves_the_global_random_state_unchanged(spec: ModelSpe
     before = torch.get_rng_state()
     spec.initial_network(CLASSES, SHAPE, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def photograph_tiles(side: int) -> torch.Tensor:
+    """(N, 3, side, side): tiles of two photographs, each channel with mean 0 and deviation 1."""
+    pixels = np.stack([load_sample_image(name) for name in ("china.jpg", "flower.jpg")]).astype(np.float32)
+    rows, columns = pixels.shape[1] // side, pixels.shape[2] // side
+    tiles = pixels[:, : rows * side, : columns * side].reshape(2, rows, side, columns, side, 3).swapaxes(2, 3)
+    standardized = (tiles - tiles.mean((0, 1, 2, 3, 4))) / tiles.std((0, 1, 2, 3, 4))
+    return torch.from_numpy(standardized).reshape(-1, side, side, 3).permute(0, 3, 1, 2)
+
+
+# Mean probability of the most probable class, times the number of classes: 1 if all classes are equally probable.
+NEARLY_UNIFORM = 1.5
+# Two models are initialized as in the original, which makes them favor classes. COD's first-cycle rules `smallest` and
+# `independent` would then select images of these classes; `uniform` does not.
+FAVORS_CLASSES = {"resnet18_224": 2.80, "drn_d_22": 3.09}
+
+
+@each_model
+def test_untrained_outputs_are_nearly_uniform_except_where_the_original_initialization_prevents_it(
+    spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # drn_d_22 at its original size
+    classes, images = 10, photograph_tiles(192) if spec.name == "resnet18_224" else photograph_tiles(32)[::8]
+    networks = [spec.initial_network(classes, tuple(images.shape[1:]), seed).eval() for seed in range(3)]
+    with torch.inference_mode():
+        largest = [classes * float(network(images).softmax(1).amax(1).mean()) for network in networks]
+    if spec.name in FAVORS_CLASSES:
+        assert np.mean(largest) == pytest.approx(FAVORS_CLASSES[spec.name], abs=0.05)
+    else:
+        assert max(largest) < NEARLY_UNIFORM
 
 
 @each_model

@@ -57,7 +57,7 @@ def assert_refused(act: Callable[[], object], sentence: str, kind: type[CodlineE
 
 AMOUNT = "a share of the pool (more than 0, less than 1) or a number of images (1, 2, ...)"
 AMOUNT_OR_ALL = "a share of the pool (more than 0, less than 1), a number of images (1, 2, ...) or all"
-FIRST_CYCLE = "'largest', 'smallest', 'independent', 'snapshot' or 'random'"
+FIRST_CYCLE = "'largest', 'smallest', 'independent', 'snapshot', 'uniform' or 'random'"
 STRATEGIES = ", ".join(sorted(params_errors.plugin_name(kind) for kind in members("strategies")))
 SENTENCES = [
     ("trian", {}, "trian: unknown section; did you mean train?"),

@@ -1,6 +1,7 @@
 """Each strategy that selects whole queries, on a pool small enough to know the answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -203,11 +204,11 @@ def test_strategies_with_gradients_refuse_segmentation() -> None:
 @pytest.mark.parametrize("form", ["unsure", "gradients", "seeding", "k_center"])
 def test_cod_diverse_follows_the_first_cycle_rule_of_cod(form: str) -> None:
     pool = make_pool([[1.0]] * 3, [[0.0]], [A, A_OR_B, A], [A_OR_B] * 3, first_cycle=True)
-    smallest, largest = (
+    smallest, uniform, largest = (
         CodDiverse.model_validate({"form": form, "pool_factor": 1.0, "first_cycle": rule})
-        for rule in ("smallest", "largest")
+        for rule in ("smallest", "uniform", "largest")
     )
-    assert select_ids(smallest, pool, 1) == [1]
+    assert select_ids(smallest, pool, 1) == select_ids(uniform, replace(pool, references={}), 1) == [1]
     assert select_ids(largest, pool, 1)[0] in (0, 2)
 
 

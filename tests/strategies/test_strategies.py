@@ -72,6 +72,18 @@ def test_cod_follows_its_first_cycle_rule(rule: str, sign: int) -> None:
     assert strategy.scores(chunk, RNG) == pytest.approx([sign * np.sqrt(2 / 3), sign * np.sqrt(1 / 6)])
 
 
+@pytest.mark.parametrize("outputs", ["probs", "logits"])
+def test_cod_can_take_the_images_nearest_to_the_uniform_distribution_in_the_first_cycle(outputs: str) -> None:
+    """Of logits, the mean over the classes is the nearest that gives every class the same probability."""
+    probs = [[0.5, 0.3, 0.2], UNIFORM]
+    values = np.array(probs[0]) if outputs == "probs" else np.log(probs[0])
+    strategy = Cod.model_validate({"first_cycle": "uniform", "outputs": outputs})
+    assert strategy.reference_models(first_cycle=True) == set()
+    scores = strategy.scores(make_chunk(probs, first_cycle=True), RNG)
+    assert scores == pytest.approx([-np.linalg.norm(values - values.mean()), 0])
+    assert strategy.scores(make_chunk(probs, probs), RNG) == pytest.approx([0, 0])
+
+
 def test_cod_can_be_random_in_the_first_cycle_only() -> None:
     strategy = Cod(first_cycle="random")
     scores = strategy.scores(make_chunk([A, A], first_cycle=True), np.random.default_rng(1))
