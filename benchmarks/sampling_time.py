@@ -50,12 +50,12 @@ def make_contender(workspace: Workspace, name: str, strategy: Strategy, loss_pre
 
 
 def train_loss_predictor(workspace: Workspace) -> Path:
-    """Train once more, with ll4al: the campaign's own training keeps only the auxiliary networks of its objective."""
-    objective = workspace.pipeline.params["train"]["objective"]
+    """Train once more, with ll4al: the campaign's own training keeps only the auxiliary networks of its objectives."""
+    objectives = workspace.pipeline.params["train"]["objectives"]
     outputs = {name: Path(f"ll4al.{name}") for name in ("auxiliary", "model", "training_curve")}
-    workspace.change(**{"train.objective": {"name": "ll4al", "persists": False}})
+    workspace.change(**{"train.objectives": [{"name": "ll4al", "persists": False}]})
     workspace.run("train", "c2", **outputs)
-    workspace.change(**{"train.objective": objective})
+    workspace.change(**{"train.objectives": objectives})
     return outputs["auxiliary"]
 
 

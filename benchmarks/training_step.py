@@ -34,7 +34,6 @@ from codline.models.small_cnn import SmallCnn
 from codline.models.small_unet import SmallUnet
 from codline.objectives.base import TrainingContext
 from codline.objectives.ema import EmaObjective
-from codline.objectives.none import NoObjective
 
 CLASSES, LEARNING_RATE = 10, 0.01
 SECONDS_PER_CASE = 20.0  # short steps need many rounds to resolve one percent
@@ -61,7 +60,7 @@ class TrainingCase:
             decay_by=0.1,
             start_from="previous",
             augment=Augmentation(crop=2, flip=True),
-            objective=EmaObjective() if self.semi_supervised else NoObjective(),
+            objectives=[EmaObjective()] if self.semi_supervised else [],
         )
 
 

@@ -35,7 +35,9 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
     }
     train, strategy = sections["train"], sections["score"].strategy
     for name in strategy.reference_models(first_cycle=True) | strategy.reference_models(first_cycle=False):
-        require_auxiliary_network(name, isinstance(train.objective, EmaObjective), train.snapshots)
+        require_auxiliary_network(
+            name, any(isinstance(each, EmaObjective) for each in train.objectives), train.snapshots
+        )
     model, dataset = sections["prepare"].model, sections["prepare"].dataset
     model.check_task(dataset.name, dataset.task)
     model.check_crop_size(train.augment.size)
@@ -43,7 +45,7 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
     strategy.check_task(dataset.task)
     check_picker(strategy, sections["select"].pick)
     if strategy.uses_predicted_losses:
-        require_loss_predictor(isinstance(train.objective, Ll4alObjective))
+        require_loss_predictor(any(isinstance(each, Ll4alObjective) for each in train.objectives))
     annotator = sections["annotate"].annotator
     check_true_labels(strategy, annotator)
     check_annotator_task(annotator, dataset.name, dataset.task)

@@ -54,7 +54,7 @@ def train(
         image_shape=info.shape,
         previous_network=copy.deepcopy(network) if card.cycle != "init" else None,
         make_independent=lambda: card.spec.seeded_network(card.classes, card.shape, derive_seed(seed, "independent")),
-        previous_auxiliary=auxiliary_networks.read_objective_state(previous_auxiliary),
+        previous_auxiliary=auxiliary_networks.read_objective_states(previous_auxiliary),
     )
     if params.start_from == "fresh":
         network = card.spec.initial_network(card.classes, card.shape, derive_seed(seed, "init"))

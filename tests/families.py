@@ -14,7 +14,7 @@ PARAMS_KEY = {
     "annotators": "annotate.annotator",
     "datasets": "prepare.dataset",
     "models": "prepare.model",
-    "objectives": "train.objective",
+    "objectives": "train.objectives",
     "pickers": "select.pick",
     "strategies": "score.strategy",
 }

@@ -3,7 +3,7 @@
 TINY = """
 name: tiny
 title: Two strategies
-base: {train.epochs: 1, train.objective: {name: none}}
+base: {train.epochs: 1, train.objectives: []}
 cycles: 2
 axes: {score.strategy.name: [random, entropy]}
 seeds: [0, 1]

@@ -132,6 +132,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return raw
 
 
+def plugins_by_name(value: Any) -> dict[str, dict[str, Any]]:
+    """The members of a list of plug-ins, such as train.objectives, by name: dotted keys contain it, not an index."""
+    members = value if isinstance(value, list) else []
+    return {str(member["name"]): member for member in members if isinstance(member, dict) and "name" in member}
+
+
 def check_section_names(raw: dict[str, Any], names: list[str]) -> None:
     for key in raw:
         if key not in names:

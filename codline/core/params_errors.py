@@ -41,9 +41,10 @@ def error_sentence(error: ErrorDetails, model: type[BaseModel], *location: str) 
             return f"{key}.name: missing; expected one of {', '.join(sorted(names))}"
         case "union_tag_invalid":
             unknown = error["ctx"]["tag"]
-            return f"{key}.name: unknown {keys[-1]} {unknown!r}{suggestion(unknown, names)}"
+            family = keys[-2].removesuffix("s") if keys[-1].isdecimal() else keys[-1]  # objectives.0, strategy
+            return f"{key}.name: unknown {family} {unknown!r}{suggestion(unknown, names)}"
         case "model_type" | "model_attributes_type" | "dict_type":
-            fields = list(members[0].model_fields) if members else []
+            fields = ["name"] if len(members) > 1 else [field for each in members for field in each.model_fields]
             return f"{key}: found {found}, expected keys beneath it" + (f", such as {fields[0]}" if fields else "")
         case kind if kind in EXPECTATIONS:
             return f"{key}: found {found}, expected {EXPECTATIONS[kind].format(**error.get('ctx', {}))}"
@@ -54,14 +55,20 @@ def resolve_location(kind: Any, location: tuple[int | str, ...]) -> tuple[list[s
     """Follow pydantic's error location from the type `kind`.
 
     Returns the keys as they are written in the file, the model that the last key belongs to, and the type that is
-    expected there. Where a value may be one of several models, pydantic's location also names the model.
+    expected there. Where a value may be one of several models, pydantic's location also names the model: in a list of
+    plug-ins, that name replaces the index.
     """
     keys: list[str] = []
     parent: type[BaseModel] | None = None
     for part in location:
+        if get_origin(kind) is list:
+            keys.append(str(part))
+            kind = get_args(kind)[0]
+            continue
         members = member_models(kind)
         if len(members) > 1:
             kind = next((member for member in members if plugin_name(member) == part), None)
+            keys = [*keys[:-1], str(part)] if keys[-1].isdecimal() else keys
             continue
         if part == "[key]":  # pydantic's, after the key that is not as expected
             continue

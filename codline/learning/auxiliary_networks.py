@@ -1,6 +1,7 @@
 """auxiliary.safetensors: what training keeps next to the model, for scoring and for the next cycle.
 
-It holds the state of the objective's auxiliary module (a teacher, a second head, a loss predictor) and snapshots.
+It holds the states of the objectives' auxiliary modules (a teacher, a second head, a loss predictor) and snapshots.
+Tensors are named `objective.<name of the objective>.<key>` and `snapshot.<steps before the end>.<key>`.
 """
 
 from pathlib import Path
@@ -12,8 +13,8 @@ from codline.learning.model_file import read_tensors, tensors_under, write_tenso
 from codline.models.networks.loss_predictor import LossPredictor, predictor_from_tensors
 from codline.models.networks.network import Network
 
-# Prefixes of tensor names, in this file and in a training's state: of the objective's auxiliary module, of snapshots.
-OBJECTIVE, SNAPSHOT = "companion", "snapshot"
+# Prefixes of tensor names, in this file and in a training's state.
+OBJECTIVE, SNAPSHOT = "objective", "snapshot"
 
 
 def write_auxiliary(path: Path, cycle: str, tensors: dict[str, Tensor]) -> None:
@@ -26,9 +27,11 @@ def read_auxiliary(path: Path) -> dict[str, Tensor]:
     return read_tensors(path)[0]
 
 
-def read_objective_state(path: Path) -> dict[str, Tensor]:
-    """State dict of the objective's auxiliary module; empty if it had none."""
-    return tensors_under(OBJECTIVE, read_auxiliary(path))
+def read_objective_states(path: Path) -> dict[str, dict[str, Tensor]]:
+    """{name of an objective: state dict of its auxiliary module}, for those that had one."""
+    tensors = tensors_under(OBJECTIVE, read_auxiliary(path))
+    names = {key.partition(".")[0] for key in tensors}
+    return {name: tensors_under(name, tensors) for name in names}
 
 
 def snapshot_steps(auxiliary: dict[str, Tensor]) -> list[int]:
@@ -37,14 +40,15 @@ def snapshot_steps(auxiliary: dict[str, Tensor]) -> list[int]:
 
 
 def load_loss_predictor(auxiliary: dict[str, Tensor]) -> LossPredictor:
-    weights = tensors_under(f"{OBJECTIVE}.predictor", auxiliary)
+    weights = tensors_under(f"{OBJECTIVE}.ll4al.predictor", auxiliary)
     require_loss_predictor(bool(weights))
     return predictor_from_tensors(weights)
 
 
 def load_auxiliary_network(network: Network, name: str | int, auxiliary: dict[str, Tensor]) -> Network:
     """Load the weights of the moving average ("average"), or of the snapshot `name` steps before the end."""
-    weights = tensors_under(f"{OBJECTIVE}.average.module" if name == "average" else f"{SNAPSHOT}.{name}", auxiliary)
+    prefix = f"{OBJECTIVE}.ema.average.module" if name == "average" else f"{SNAPSHOT}.{name}"
+    weights = tensors_under(prefix, auxiliary)
     require_auxiliary_network(name, bool(weights), snapshot_steps(auxiliary))
     network.load_state_dict(weights)
     return network

@@ -7,7 +7,7 @@ def require_loss_predictor(is_trained: bool) -> None:
     if not is_trained:
         raise UserError(
             "params.yaml: score.strategy: it needs predicted losses; "
-            "expected train.objective {name: ll4al, ...}, which learns to predict them"
+            "expected {name: ll4al} among train.objectives, which learns to predict them"
         )
 
 
@@ -16,7 +16,7 @@ def require_auxiliary_network(name: str | int, has_average: bool, snapshots: lis
     if name == "average" and not has_average:
         raise UserError(
             "params.yaml: score.strategy: emaod compares with a moving average; "
-            "expected train.objective {name: ema, ...}, which keeps one"
+            "expected {name: ema} among train.objectives, which keeps one"
         )
     if isinstance(name, int) and name not in snapshots:
         available = ", ".join(map(str, snapshots)) or "none"

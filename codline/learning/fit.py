@@ -69,7 +69,7 @@ def fit(
 
 
 class TrainingRun:
-    """The network, the objective's auxiliary module, the optimizer and the random streams of one training."""
+    """The network, the objectives' auxiliary modules, the optimizer and the random streams of one training."""
 
     def __init__(
         self, network: Network, data: TrainingData, recipe: Recipe, context: TrainingContext, seed: int
@@ -79,13 +79,12 @@ class TrainingRun:
         torch.manual_seed(seed)  # for random layers such as dropout
         self.generator = torch.Generator().manual_seed(seed)  # for shuffling and augmentation
         network.to(self.device).train()
-        self.auxiliary = recipe.objective.make_auxiliary(network, context)
-        if self.auxiliary is not None:
-            self.auxiliary.to(self.device)
+        made = {objective.name: objective.make_auxiliary(network, context) for objective in recipe.objectives}
+        self.auxiliary = {name: module.to(self.device) for name, module in made.items() if module is not None}
         self.is_first_cycle = context.previous_network is None
         # Batch norm computes statistics over all images of a pass; labeled and unlabeled images must not share them.
         self.separate_passes = any(isinstance(module, _BatchNorm) for module in network.modules())
-        additional = self.auxiliary.trainable_parameters() if self.auxiliary else ()
+        additional = [each for module in self.auxiliary.values() for each in module.trainable_parameters()]
         self.optimizer = make_optimizer(recipe, [*network.parameters(), *additional])
         self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
         self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
@@ -142,39 +141,46 @@ class TrainingRun:
         self.optimizer.zero_grad()
         (task + unsupervised).backward()
         self.optimizer.step()
-        if self.auxiliary is not None:
-            self.auxiliary.update(self.network)
+        for module in self.auxiliary.values():
+            module.update(self.network)
         self.step += 1
         self.save_snapshot()
         return task.detach(), unsupervised.detach(), task_loss.correct_count(labeled.logits, targets)
 
     def forward_losses(self, images: Tensor, targets: Tensor) -> tuple[TrainingBatch, Tensor, Tensor]:
-        """The outputs of the labeled images, the task loss and the unsupervised loss."""
-        auxiliary = self.auxiliary
-        if auxiliary is not None:
-            auxiliary.start_step(self.step / self.total_steps)
-        if auxiliary is not None and auxiliary.uses_stages:
-            labeled = self.forward_with_stages(images, targets)
-            return labeled, task_loss.mean_loss(labeled.logits, targets), auxiliary.loss(labeled, labeled)
-        if auxiliary is not None and auxiliary.has_loss and len(self.data.unlabeled_ids) > 1:
-            labeled, unlabeled = self.forward_with_unlabeled(images)
-            return labeled, task_loss.mean_loss(labeled.logits, targets), auxiliary.loss(labeled, unlabeled)
-        labeled = self.forward(images)
-        return labeled, task_loss.mean_loss(labeled.logits, targets), torch.zeros((), device=self.device)
+        """The outputs of the labeled images, the task loss and the sum of the objectives' losses."""
+        for module in self.auxiliary.values():
+            module.start_step(self.step / self.total_steps)
+        has_unlabeled = len(self.data.unlabeled_ids) > 1
+        active = [
+            module
+            for module in self.auxiliary.values()
+            if module.has_loss and (has_unlabeled or not module.uses_unlabeled)
+        ]
+        stage_targets = targets if any(module.uses_stages for module in active) else None
+        if any(module.uses_unlabeled for module in active):
+            labeled, unlabeled = self.forward_with_unlabeled(images, stage_targets)
+        else:
+            labeled = unlabeled = self.forward(images, stage_targets)
+        losses = [module.loss(labeled, unlabeled) for module in active]
+        total = sum(losses, torch.zeros((), device=self.device))
+        return labeled, task_loss.mean_loss(labeled.logits, targets), total
 
-    def forward(self, images: Tensor) -> TrainingBatch:
+    def forward(self, images: Tensor, stage_targets: Tensor | None = None) -> TrainingBatch:
+        """With the stages' outputs and the losses of the images if their targets are given."""
+        if stage_targets is not None:
+            stages, features, logits = self.network.forward_with_stages(images)
+            losses = task_loss.losses_per_image(logits.detach().float(), stage_targets)
+            return TrainingBatch(images, features, logits.float(), stages, losses)
         features = self.network.body(images)
         return TrainingBatch(images, features, self.network.head(features).float())
 
-    def forward_with_stages(self, images: Tensor, targets: Tensor) -> TrainingBatch:
-        stages, features, logits = self.network.forward_with_stages(images)
-        logits = logits.float()
-        return TrainingBatch(images, features, logits, stages, task_loss.losses_per_image(logits.detach(), targets))
-
-    def forward_with_unlabeled(self, images: Tensor) -> tuple[TrainingBatch, TrainingBatch]:
+    def forward_with_unlabeled(
+        self, images: Tensor, stage_targets: Tensor | None
+    ) -> tuple[TrainingBatch, TrainingBatch]:
         """Outputs of labeled and unlabeled images: from one pass, which is faster, if they need not be separate."""
-        if self.separate_passes:
-            return self.forward(images), self.forward(self.unlabeled_batch())
+        if self.separate_passes or stage_targets is not None:
+            return self.forward(images, stage_targets), self.forward(self.unlabeled_batch())
         both = self.forward(torch.cat([images, self.unlabeled_batch()]))
         labeled, unlabeled = (
             TrainingBatch(both.images[rows], both.features[rows], both.logits[rows])
@@ -192,8 +198,8 @@ class TrainingRun:
         return self.data.normalize(images), masks.long()
 
     def unlabeled_batch(self) -> Tensor:
-        ids, count = self.data.unlabeled_ids, self.recipe.objective.unlabeled_batch_size(self.recipe.batch_size)
-        if self.is_first_cycle and self.recipe.objective.repeats_first_batch():
+        ids, count = self.data.unlabeled_ids, self.recipe.unlabeled_batch_size
+        if self.is_first_cycle and any(objective.repeats_first_batch() for objective in self.recipe.objectives):
             return self.augmented_images(ids[:count])
         return self.augmented_images(ids[torch.randint(len(ids), (count,), generator=self.generator).numpy()])
 
@@ -222,7 +228,7 @@ class TrainingRun:
             random_states["cuda"] = torch.cuda.get_rng_state()
         groups = {
             "network": self.network.state_dict(),
-            OBJECTIVE: self.auxiliary.state_dict() if self.auxiliary is not None else {},
+            **{f"{OBJECTIVE}.{name}": module.state_dict() for name, module in self.auxiliary.items()},
             "optimizer": moments,
             "random": random_states,
             SNAPSHOT: self.snapshots,
@@ -231,8 +237,8 @@ class TrainingRun:
 
     def restore(self, state: TrainingState) -> None:
         self.network.load_state_dict(tensors_under("network", state.tensors))
-        if self.auxiliary is not None:
-            self.auxiliary.load_state_dict(tensors_under(OBJECTIVE, state.tensors))
+        for name, module in self.auxiliary.items():
+            module.load_state_dict(tensors_under(f"{OBJECTIVE}.{name}", state.tensors))
         self.restore_optimizer(tensors_under("optimizer", state.tensors))
         random_states = tensors_under("random", state.tensors)
         torch.set_rng_state(random_states["torch"])

@@ -1,9 +1,18 @@
 """Hyperparameters of training."""
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from codline.core.errors import UserError
 from codline.core.params import Section
 from codline.learning.augmentation import Augmentation
 from codline.objectives import AnyObjective
@@ -25,8 +34,16 @@ class Recipe(Section):
     decay_by: float = Field(gt=0, le=1)
     start_from: Literal["previous", "fresh"]  # the previous cycle's weights, or the initial ones
     augment: Augmentation
-    objective: AnyObjective
+    objectives: list[AnyObjective]  # their losses are added to the task loss
     snapshots: list[PositiveInt] = Field(default=[], max_length=8)  # steps before the end at which weights are kept
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_old_key(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "objective" in values:
+            expected = "the list train.objectives: [{name: ema}], or [] for labels alone"
+            raise UserError(f"params.yaml: train.objective: found one objective, expected {expected}")
+        return values
 
     @field_validator("momentum")
     @classmethod
@@ -34,3 +51,23 @@ class Recipe(Section):
         if momentum and info.data.get("optimizer") == "adam":
             raise ValueError("0 with optimizer: adam, which has its own")
         return momentum
+
+    @field_validator("objectives")
+    @classmethod
+    def check_objectives(cls, objectives: list[AnyObjective], info: ValidationInfo) -> list[AnyObjective]:
+        names = [objective.name for objective in objectives]
+        if len(set(names)) < len(names):
+            raise ValueError("every objective once")
+        if len(set(unlabeled_batch_sizes(objectives, info.data.get("batch_size", 0)))) > 1:
+            raise ValueError("the same batch_size for all, since they share the unlabeled images of a step")
+        return objectives
+
+    @property
+    def unlabeled_batch_size(self) -> int:
+        """Number of unlabeled images per step; 0 if no objective uses any."""
+        return max(unlabeled_batch_sizes(self.objectives, self.batch_size), default=0)
+
+
+def unlabeled_batch_sizes(objectives: list[AnyObjective], labeled_batch_size: int) -> list[int]:
+    sizes = [objective.unlabeled_batch_size(labeled_batch_size) for objective in objectives]
+    return [size for size in sizes if size is not None]

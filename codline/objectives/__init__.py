@@ -1,4 +1,4 @@
-"""The unsupervised objectives. To add one: write its file and add its class to this union."""
+"""The objectives, whose losses training adds to the task loss. To add one: write its file and add its class here."""
 
 from typing import Annotated
 
@@ -7,6 +7,5 @@ from pydantic import Field
 from codline.objectives.cyclic import CyclicObjective
 from codline.objectives.ema import EmaObjective
 from codline.objectives.ll4al import Ll4alObjective
-from codline.objectives.none import NoObjective
 
-AnyObjective = Annotated[NoObjective | EmaObjective | CyclicObjective | Ll4alObjective, Field(discriminator="name")]
+AnyObjective = Annotated[EmaObjective | CyclicObjective | Ll4alObjective, Field(discriminator="name")]

@@ -37,16 +37,18 @@ class TrainingContext:
     image_shape: tuple[int, ...]
     previous_network: "Network | None" = None  # the previous cycle's model; None in the first cycle
     make_independent: "Callable[[], Network] | None" = None  # untrained, with other weights than the first model
-    previous_auxiliary: "Mapping[str, Tensor]" = field(default_factory=dict)  # state of last cycle's auxiliary module
+    # States of last cycle's auxiliary modules, by the name of their objective.
+    previous_auxiliary: "Mapping[str, Mapping[str, Tensor]]" = field(default_factory=dict)
 
 
 class Objective(Section):
     def make_auxiliary(self, network: "Network", context: TrainingContext) -> "AuxiliaryModule | None":
-        """None if there is nothing to add to the task loss."""
-        return None
+        """None if there is nothing to add to the task loss in this cycle."""
+        raise NotImplementedError
 
-    def unlabeled_batch_size(self, labeled_batch_size: int) -> int:
-        return labeled_batch_size
+    def unlabeled_batch_size(self, labeled_batch_size: int) -> int | None:
+        """Number of unlabeled images per step; None if the loss is computed without them."""
+        return None
 
     def repeats_first_batch(self) -> bool:
         """Whether the first cycle uses the same unlabeled images in every step."""
@@ -61,8 +63,8 @@ class DiscrepancyObjective(Objective):
     reduce: Literal["sum", "mean"] = "sum"  # over the classes; the paper's norm is a sum
     batch_size: PositiveInt | None = None  # unlabeled images per step; default: as many as labeled ones
 
-    def unlabeled_batch_size(self, labeled_batch_size: int) -> int:
-        return self.batch_size or labeled_batch_size
+    def unlabeled_batch_size(self, labeled_batch_size: int) -> int | None:
+        return (self.batch_size or labeled_batch_size) if self.weight > 0 else None
 
     def distance(self, ours: "Tensor", theirs: "Tensor") -> "Tensor":
         """Discrepancy of two batches of logits, not weighted. Gradients flow into both unless one is detached."""

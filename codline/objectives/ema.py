@@ -31,8 +31,8 @@ class EmaObjective(DiscrepancyObjective):
         from codline.objectives.modules.teacher import Teacher
 
         teacher = Teacher(network, self, context)
-        if self.persists and context.previous_auxiliary:
-            teacher.load_state_dict(dict(context.previous_auxiliary))
+        if self.persists and self.name in context.previous_auxiliary:
+            teacher.load_state_dict(dict(context.previous_auxiliary[self.name]))
         return teacher
 
     def repeats_first_batch(self) -> bool:

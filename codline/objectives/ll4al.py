@@ -33,8 +33,8 @@ class Ll4alObjective(Objective):
         from codline.objectives.modules.loss_prediction import LossPrediction
 
         auxiliary = LossPrediction(network, self, context)
-        if self.persists and context.previous_auxiliary:
-            auxiliary.load_state_dict(dict(context.previous_auxiliary))
+        if self.persists and self.name in context.previous_auxiliary:
+            auxiliary.load_state_dict(dict(context.previous_auxiliary[self.name]))
         return auxiliary
 
     def ranking_loss(self, predicted: "Tensor", losses: "Tensor") -> "Tensor":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from codline.core import params, params_errors
 from codline.core.errors import BY_EXIT_CODE, CodlineError, UserError
@@ -32,8 +32,7 @@ def params_changes(
 
 def update_params(changes: dict[str, Any], preset: str | None = None) -> None:
     """Write a preset, then `changes` (by dotted key), then the derived sections. An invalid result is not written."""
-    yaml = YAML()
-    yaml.width = 200
+    yaml = params_yaml()
     params.read_yaml(PARAMS)  # refuses what is missing or no YAML with a sentence
     document = yaml.load(PARAMS.read_text(encoding="utf-8"))
     before = as_json(document)
@@ -58,8 +57,7 @@ def update_params(changes: dict[str, Any], preset: str | None = None) -> None:
 
 def end_campaign_at(last: str) -> list[str]:
     """Make this cycle the last one of params.yaml; returns the cycles that are no longer in it."""
-    yaml = YAML()
-    yaml.width = 200
+    yaml = params_yaml()
     document = yaml.load(PARAMS.read_text(encoding="utf-8"))
     names = list(document["cycles"])
     kept = names[: names.index(last) + 1]
@@ -70,6 +68,14 @@ def end_campaign_at(last: str) -> list[str]:
     replace_values(document, dict(document) | {"cycles": cycles, "queries": queries})
     write_text(PARAMS, dump(yaml, document))
     return names[len(kept) :]
+
+
+def params_yaml() -> YAML:
+    """Reads and writes params.yaml, comments kept."""
+    yaml = YAML()
+    yaml.width = 200
+    yaml.brace_single_entry_mapping_in_flow_sequence = True  # [{name: ll4al}], not [name: ll4al]
+    return yaml
 
 
 def dump(yaml: YAML, document: Any) -> str:
@@ -100,13 +106,17 @@ def is_block(node: Any) -> bool:
 
 
 def set_value(document: Any, key: str, value: Any) -> None:
-    """Set a dotted key. Another plug-in's `name` removes the parameters of the previous one."""
+    """Set a dotted key, in which members of a list of plug-ins are found by name: train.objectives.ema.weight.
+
+    Another plug-in's `name` removes the parameters of the previous one.
+    """
     *path, last = key.split(".")
     for name in path:
-        if not isinstance(document, dict) or name not in document:
-            near = params_errors.suggestion(name, list(document)) if isinstance(document, dict) else ""
+        inner = document if isinstance(document, dict) else params.plugins_by_name(document)
+        if name not in inner:
+            near = params_errors.suggestion(name, list(inner)) if inner else ""
             raise UserError(f"{key}: params.yaml has no {name!r}{near}")
-        document = document[name]
+        document = inner[name]
     if not isinstance(document, dict):
         raise UserError(f"{key}: params.yaml has a plain value above {last!r}")
     if last == "name" and document.get("name") != value:
@@ -115,7 +125,11 @@ def set_value(document: Any, key: str, value: Any) -> None:
 
 
 def in_one_line(value: Any) -> Any:
-    """Mappings as params.yaml writes them: {name: cod, first_cycle: smallest}, unless they contain others."""
+    """Mappings as params.yaml writes them: {name: cod, first_cycle: smallest}, unless they contain others; lists."""
+    if isinstance(value, list):
+        items = CommentedSeq(in_one_line(item) for item in value)
+        items.fa.set_flow_style()
+        return items
     if not isinstance(value, dict):
         return value
     mapping = CommentedMap({key: in_one_line(item) for key, item in value.items()})

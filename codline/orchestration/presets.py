@@ -90,17 +90,28 @@ def read_layer(path: Path) -> PresetLayer:
 
 
 def merge_params(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `changes`, section by section. Naming another plug-in drops the parameters of the one in `base`."""
+    """`base` with `changes`, section by section. Naming another plug-in drops the parameters of the one in `base`.
+
+    A list of plug-ins replaces the one in `base`; a member that is in both keeps its parameters.
+    """
     if "name" in changes and changes["name"] != base.get("name"):
         base = {}
-    return base | {
-        key: merge_params(base.get(key) or {}, value) if isinstance(value, dict) else value
-        for key, value in changes.items()
-    }
+    return base | {key: merge_value(base.get(key), value) for key, value in changes.items()}
+
+
+def merge_value(base: Any, value: Any) -> Any:
+    if isinstance(value, dict):
+        return merge_params(base or {}, value)
+    if members := params.plugins_by_name(value):
+        before = params.plugins_by_name(base)
+        return [merge_params(before.get(name, {}), member) for name, member in members.items()]
+    return value
 
 
 def flatten(value: Any, *prefix: str) -> dict[str, Any]:
-    """{dotted key: value}; an empty section counts as a value."""
+    """{dotted key: value}; an empty section counts as a value. In lists of plug-ins, names are part of the key."""
+    if members := params.plugins_by_name(value):
+        value = {name: {key: item for key, item in each.items() if key != "name"} for name, each in members.items()}
     if not isinstance(value, dict) or not value:
         return {".".join(prefix): value}
     return {key: leaf for name, inner in value.items() for key, leaf in flatten(inner, *prefix, str(name)).items()}

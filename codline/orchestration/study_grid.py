@@ -4,7 +4,6 @@ An arm is a named set of changes to params.yaml; a point is one arm with one see
 """
 
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -20,7 +19,7 @@ from codline.core import params, params_errors
 from codline.core.errors import UserError
 from codline.core.params import Section
 from codline.data.folder_walk import NOT_PLAIN
-from codline.orchestration.params_file import set_value
+from codline.orchestration.params_file import dump, params_yaml, set_value
 
 FOLDER = Path("studies")
 MAX_ARMS = 1000
@@ -72,10 +71,14 @@ class StudyPoint(NamedTuple):
 
 
 def value_label(key: str, value: Any) -> str:
-    """An axis value as part of an arm's name: a plug-in by its name, any other value after its key."""
+    """An axis value as part of an arm's name: plug-ins by their names, any other value after its key."""
     if isinstance(value, dict) and "name" in value:
         return " ".join([str(value["name"]), *(f"{k} {v}" for k, v in value.items() if k != "name")])
     last = key.rpartition(".")[2]
+    if value == []:
+        return f"no {last}"
+    if members := params.plugins_by_name(value):
+        return " + ".join(value_label(key, member) for member in members.values())
     return str(value) if last == "name" else f"{last} {value}"
 
 
@@ -166,14 +169,11 @@ def study_points(study: Study, committed: str, overrides: Overrides) -> list[Stu
 
 def apply_overrides(text: str, *layers: Overrides) -> str:
     """Apply changes to the text of a params.yaml, in order. Naming another plug-in drops the old one's parameters."""
-    yaml = YAML()
-    yaml.width = 200
+    yaml = params_yaml()
     document = yaml.load(text)
     for key, value in itertools.chain.from_iterable(layer.items() for layer in layers):
         set_value(document, key, value)
-    edited = io.StringIO()
-    yaml.dump(document, edited)
-    return edited.getvalue()
+    return dump(yaml, document)
 
 
 def shared_stage_keys(point: StudyPoint, stages: dict[str, Any]) -> dict[str, str]:

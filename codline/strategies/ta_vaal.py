@@ -12,7 +12,7 @@ from codline.strategies.learner_base import AdversarialLearner, sort_pool
 class TaVaal(AdversarialLearner):
     """Kim, Park, Kim, Chun: Task-Aware Variational Adversarial Active Learning (CVPR 2021).
 
-    The paper's ranker is `train.objective: {name: ll4al, ranking: logistic}`.
+    The paper's ranker is `train.objectives: [{name: ll4al, ranking: logistic}]`.
     """
 
     uses_predicted_losses: ClassVar[bool] = True

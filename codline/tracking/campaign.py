@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from codline.core.files import file_sha256, read_json
+from codline.core.params import plugins_by_name
 from codline.data import tables
 from codline.data.dataset_info import DatasetInfo, read_dataset_info
 from codline.runtime import stage_times, state_directory
@@ -145,8 +146,9 @@ def single_points(values: dict[str, Any]) -> Points:
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested dictionaries as pairs of dotted key and value."""
+    """Nested dictionaries as pairs of dotted key and value. In lists of plug-ins, names are part of the key."""
     for key, value in values.items():
+        value = plugins_by_name(value) or value
         if isinstance(value, dict) and value:
             yield from flatten(value, f"{prefix}{key}.")
         else:

@@ -1,12 +1,18 @@
 """Contract of every unsupervised objective: its loss trains the network and the auxiliary module's own parameters."""
 
 import copy
+import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from codline.cli.plugins import members
+from codline.learning.fit import TrainingData, TrainingRun
+from codline.learning.inference import Normalize
+from codline.learning.recipe import Recipe
 from codline.models.networks.network import Network
 from codline.objectives.base import DiscrepancyObjective, Objective, TrainingBatch, TrainingContext
 from codline.objectives.cyclic import CyclicObjective
@@ -60,6 +66,37 @@ WITH_AUXILIARY = [
     if objective.make_auxiliary(make_network(0), make_context(make_network(0))) is not None
 ]
 each_objective = pytest.mark.parametrize("objective", WITH_AUXILIARY, ids=variant_id)
+
+
+PAIRS = list(itertools.permutations((kind.model_fields["name"].default for kind in members("objectives")), 2))
+
+
+def step_loss(*objectives: dict[str, Any]) -> float:
+    """The loss that these objectives add to the task loss of the first step of a second cycle."""
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 3, 8, 8), np.uint8)
+    labels = np.arange(8, dtype=np.int32) % 3
+    data = TrainingData(
+        pixels.__getitem__, np.arange(8), labels, np.arange(8, 40), Normalize([0.5], [0.3], torch.device("cpu"))
+    )
+    settings = {"epochs": 1, "batch_size": 8, "learning_rate": 0.1, "momentum": 0.0, "weight_decay": 0.0}
+    settings |= {"decay_at": 1.0, "decay_by": 0.1, "start_from": "previous", "augment": {}}
+    recipe = Recipe.model_validate(settings | {"objectives": list(objectives)})
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten())
+    network, previous = (Network(copy.deepcopy(body), nn.Linear(144, 3), stages=("0", "1")) for _ in range(2))
+    context = TrainingContext((3, 8, 8), previous, lambda: copy.deepcopy(previous))
+    run = TrainingRun(network, data, recipe, context, seed=0)
+    _, _, added = run.forward_losses(*run.labeled_batch(np.arange(8)))
+    return float(added.detach())
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_losses_of_two_objectives_add_up(first: str, second: str) -> None:
+    # An average that does not start as a copy, so that its loss is not 0 in the first step.
+    pair = [{"name": name} | ({"start": "independent"} if name == "ema" else {}) for name in (first, second)]
+    alone = [step_loss(objective) for objective in pair]
+    assert min(alone) > 0
+    assert step_loss(*pair) == pytest.approx(sum(alone), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", members("objectives"))
@@ -183,7 +220,7 @@ def test_teacher_continues_from_the_previous_cycle_if_it_persists() -> None:
     previous = make_teacher(EmaObjective(), network)
     fill_head(network, 3.0)
     previous.update(network)
-    context = TrainingContext((2,), network, lambda: make_network(1), previous.state_dict())
+    context = TrainingContext((2,), network, lambda: make_network(1), {"ema": previous.state_dict()})
     continued, new = (
         EmaObjective(persists=persists).make_auxiliary(make_network(7), context) for persists in (True, False)
     )

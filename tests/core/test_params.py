@@ -89,8 +89,8 @@ def test_cycle_chain_has_one_to_a_thousand_cycles(count: int) -> None:
     ("changes", "sentence"),
     [
         (
-            {"train.objective": {"name": "none"}, "score.strategy": {"name": "emaod"}},
-            "emaod compares with a moving average; expected train.objective",
+            {"train.objectives": [], "score.strategy": {"name": "emaod"}},
+            "emaod compares with a moving average; expected {name: ema} among train.objectives",
         ),
         (
             {"score.strategy": {"name": "tod", "steps": 7}},

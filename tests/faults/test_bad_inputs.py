@@ -77,10 +77,37 @@ SENTENCES = [
     ("train.momentum", 1, "train.momentum: found 1, expected less than 1"),
     ("train.augment.crops", 1, "train.augment.crops: unknown key; did you mean crop?"),
     ("train.augment.flip", "yes", "train.augment.flip: found 'yes', expected true or false"),
-    ("train.objective", {}, "train.objective.name: missing; expected one of cyclic, ema, ll4al, none"),
-    ("train.objective.wieght", 1, "train.objective.wieght: unknown key; did you mean weight?"),
-    ("train.objective.weight", -1, "train.objective.weight: found -1, expected at least 0"),
-    ("train.objective", {"name": "none", "weight": 1}, "train.objective.weight: unknown key; expected name"),
+    (
+        "train.objective",
+        {"name": "none"},
+        "train.objective: found one objective, expected the list train.objectives: [{name: ema}], "
+        "or [] for labels alone",
+    ),
+    ("train.objectives", {}, "train.objectives: found {}, expected a list"),
+    ("train.objectives", [{}], "train.objectives.0.name: missing; expected one of cyclic, ema, ll4al"),
+    ("train.objectives", ["ema"], "train.objectives.0: found 'ema', expected keys beneath it, such as name"),
+    ("train.objectives", [{"name": "emma"}], "train.objectives.0.name: unknown objective 'emma'; did you mean ema?"),
+    (
+        "train.objectives",
+        [{"name": "ll4al"}, {"name": "ema", "wieght": 1}],
+        "train.objectives.ema.wieght: unknown key; did you mean weight?",
+    ),
+    (
+        "train.objectives",
+        [{"name": "ema", "weight": -1}],
+        "train.objectives.ema.weight: found -1, expected at least 0",
+    ),
+    (
+        "train.objectives",
+        [{"name": "ema"}, {"name": "ema"}],
+        "train.objectives: found [{'name': 'ema'}, {'name': 'ema'}], expected every objective once",
+    ),
+    (
+        "train.objectives",
+        [{"name": "ema", "batch_size": 8}, {"name": "cyclic"}],
+        "train.objectives: found [{'batch_size': 8, 'name': 'ema'}, {'name': 'cyclic'}], "
+        "expected the same batch_size for all, since they share the unlabeled images of a step",
+    ),
     ("score.strategy", "cod", "score.strategy: found 'cod', expected keys beneath it, such as name"),
     (
         "train.snapshots",

@@ -110,7 +110,7 @@ def test_repro_refuses_an_edit_that_the_running_stage_depends_on(to_train: Proje
     [
         lambda project: set_param(project, "score.batch_size", 7),
         lambda project: append_comment(project, "codline/learning/gradient_norm.py"),  # train does not import it
-        lambda project: append_comment(project, "codline/objectives/ll4al.py"),  # not this campaign's objective
+        lambda project: append_comment(project, "codline/models/resnet18.py"),  # not this campaign's model
         lambda project: append_comment(project, "codline/runtime/progress.py"),  # decides no byte of a result
         lambda project: replace_file(project, "data/test.parquet"),
     ],

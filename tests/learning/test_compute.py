@@ -22,7 +22,6 @@ from codline.objectives.base import Objective, TrainingContext
 from codline.objectives.cyclic import CyclicObjective
 from codline.objectives.ema import EmaObjective
 from codline.objectives.ll4al import Ll4alObjective
-from codline.objectives.none import NoObjective
 
 CPU = torch.device("cpu")
 SHAPE = (1, 8, 8)
@@ -115,11 +114,11 @@ def test_inference_in_bfloat16_rounds_products_and_returns_float32(bfloat16: Non
 
 
 @pytest.mark.parametrize(
-    "objective",
-    [NoObjective(), EmaObjective(), EmaObjective(heads=2), CyclicObjective(), Ll4alObjective()],
-    ids=lambda objective: f"{objective.name}-{getattr(objective, 'heads', '')}",
+    "objectives",
+    [[], [EmaObjective()], [EmaObjective(heads=2), Ll4alObjective()], [CyclicObjective()], [Ll4alObjective()]],
+    ids=lambda objectives: "-".join(objective.name for objective in objectives),
 )
-def test_training_in_bfloat16_learns_and_keeps_float32_weights(bfloat16: None, objective: Objective) -> None:
+def test_training_in_bfloat16_learns_and_keeps_float32_weights(bfloat16: None, objectives: list[Objective]) -> None:
     network, previous = (SmallCnn(width=4).seeded_network(2, SHAPE, seed) for seed in (0, 1))
     is_dark = np.arange(32) % 2 == 0
     noise = np.random.default_rng(0).integers(0, 40, (32, *SHAPE), np.uint8)
@@ -141,7 +140,7 @@ def test_training_in_bfloat16_learns_and_keeps_float32_weights(bfloat16: None, o
         decay_by=1.0,
         start_from="previous",
         augment=Augmentation(),
-        objective=objective,
+        objectives=objectives,
     )
     final = fit(network, data, recipe, TrainingContext(SHAPE, previous), seed=0)
     assert final.curve[-1]["accuracy"] == 1

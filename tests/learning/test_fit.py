@@ -32,10 +32,13 @@ from tests.workspace import Workspace
 
 EPOCHS = 5
 STEPS = 3  # per epoch: 25 images in batches of 8, the last image joining the last batch
-OBJECTIVES: dict[str, dict[str, Any]] = {
-    "none": {"name": "none"},
-    "ema": {"name": "ema", "weight": 0.5, "decay": 0.9},
-    "ll4al": {"name": "ll4al", "width": 4},
+EMA: dict[str, Any] = {"name": "ema", "weight": 0.5, "decay": 0.9}
+LL4AL: dict[str, Any] = {"name": "ll4al", "width": 4}
+OBJECTIVES: dict[str, list[dict[str, Any]]] = {
+    "none": [],
+    "ema": [EMA],
+    "ll4al": [LL4AL],
+    "ema and ll4al": [EMA | {"heads": 2}, LL4AL],
 }
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {},
@@ -46,7 +49,7 @@ FIRST_CYCLE = TrainingContext(IMAGE_SHAPE)
 STATE = TrainingState(3, {"network.weight": torch.ones(100)}, [{"epoch": 3}])
 
 
-def make_recipe(objective_name: str = "ema", **changes: Any) -> Recipe:
+def make_recipe(names: str = "ema", **changes: Any) -> Recipe:
     settings = {
         "epochs": EPOCHS,
         "batch_size": 8,
@@ -57,7 +60,7 @@ def make_recipe(objective_name: str = "ema", **changes: Any) -> Recipe:
         "decay_by": 0.1,
         "start_from": "previous",
         "augment": {"crop": 1, "flip": True},
-        "objective": OBJECTIVES[objective_name],
+        "objectives": OBJECTIVES[names],
     }
     return Recipe.model_validate(settings | changes)
 
@@ -163,8 +166,8 @@ def test_fit_depends_on_every_field_of_the_recipe() -> None:
         {"decay_by": 0.5},
         {"augment": {"crop": 0, "flip": True}},
         {"augment": {"crop": 1, "flip": False}},
-        {"objective": OBJECTIVES["none"]},
-        {"objective": OBJECTIVES["ema"] | {"decay": 0.1}},
+        {"objectives": OBJECTIVES["none"]},
+        {"objectives": [EMA | {"decay": 0.1}]},
     ]
     assert len({train(make_recipe(**change))[0] for change in changes}) == len(changes)
 
@@ -368,11 +371,17 @@ def ids_of_batches(recipe: Recipe, context: TrainingContext) -> list[list[int]]:
 @pytest.mark.parametrize("is_first_cycle", [True, False])
 def test_unlabeled_batch_is_repeated_only_in_the_first_cycle_and_if_configured(is_first_cycle: bool) -> None:
     context = TrainingContext(IMAGE_SHAPE, None if is_first_cycle else make_network())
-    repeating = make_recipe(objective={"name": "ema", "fixed_first_batch": True, "batch_size": 5})
+    repeating = make_recipe(objectives=[{"name": "ema", "fixed_first_batch": True, "batch_size": 5}])
     unlabeled = ids_of_batches(repeating, context)[1::2]
     assert all(len(ids) == 5 for ids in unlabeled)
     assert all(ids == [25, 26, 27, 28, 29] for ids in unlabeled) == is_first_cycle
     assert len({tuple(ids) for ids in ids_of_batches(make_recipe(), context)[1::2]}) == EPOCHS * STEPS
+
+
+def test_objectives_share_the_unlabeled_batch_of_a_step() -> None:
+    second_cycle = TrainingContext(IMAGE_SHAPE, make_network())
+    recipe = make_recipe(objectives=[EMA, {"name": "cyclic"}, LL4AL])
+    assert len(ids_of_batches(recipe, second_cycle)) == 2 * EPOCHS * STEPS
 
 
 def test_one_pass_over_labeled_and_unlabeled_images_computes_the_same_as_two_without_batch_norm() -> None:
@@ -397,15 +406,15 @@ def test_networks_with_batch_norm_process_labeled_and_unlabeled_images_separatel
 def test_teacher_continues_from_the_previous_cycle_if_it_persists(
     workspace: Workspace, persists: bool, cycles: int
 ) -> None:
-    workspace.change(**{"train.objective": {"name": "ema", "persists": persists}, "train.batch_size": 1000})
+    workspace.change(**{"train.objectives": [{"name": "ema", "persists": persists}], "train.batch_size": 1000})
     for cycle in ("c1", "c2"):
         workspace.run("train", cycle)
     tensors, _ = read_tensors(workspace.path("train", "auxiliary", "c2"))
-    assert int(tensors["companion.average.n_averaged"]) == cycles * 3  # epochs, of one step each
+    assert int(tensors["objective.ema.average.n_averaged"]) == cycles * 3  # epochs, of one step each
 
 
 def test_cyclic_objective_has_a_loss_from_the_second_cycle_on(workspace: Workspace) -> None:
-    workspace.change(**{"train.objective": {"name": "cyclic", "weight": 1.0}})
+    workspace.change(**{"train.objectives": [{"name": "cyclic", "weight": 1.0}]})
     losses = {}
     for cycle in ("c1", "c2"):
         workspace.run("train", cycle)
@@ -417,7 +426,7 @@ def test_cyclic_objective_has_a_loss_from_the_second_cycle_on(workspace: Workspa
 
 def test_second_head_of_ema_is_trained_and_resumed_exactly() -> None:
     objective = {"name": "ema", "heads": 2, "outputs": "logits", "reduce": "mean", "weight": 0.1}
-    recipe, states, head = make_recipe(objective=objective), list[TrainingState](), "companion.second.weight"
+    recipe, states, head = make_recipe(objectives=[objective]), list[TrainingState](), "objective.ema.second.weight"
     uninterrupted, expected = train(recipe, on_epoch=copy_into(states))
     resumed, final = train(recipe, resume=states[1])
     assert resumed == uninterrupted

@@ -37,7 +37,7 @@ STREETS = {
         "epochs": 2,
         "batch_size": 8,
         "augment": {"crop": 4, "flip": True},
-        "objective": {"name": "ema"},
+        "objectives": [{"name": "ema"}],
         "snapshots": [1],
     },
     "score": {"strategy": {"name": "cod"}, "batch_size": 16},

@@ -41,7 +41,7 @@ def make_recipe(**changes: Any) -> Recipe:
         "decay_by": 0.1,
         "start_from": "previous",
         "augment": {},
-        "objective": {"name": "ll4al", "width": 16},
+        "objectives": [{"name": "ll4al", "width": 16}],
     }
     return Recipe.model_validate(settings | changes)
 
@@ -67,15 +67,15 @@ def test_loss_predictor_pools_the_stages_over_their_pixels() -> None:
 def test_loss_predictor_is_rebuilt_from_its_tensors() -> None:
     predictor = LossPredictor([2, 3, 7], width=4)
     stages = [torch.randn(5, channels) for channels in (2, 3, 7)]
-    auxiliary = {f"companion.predictor.{key}": value for key, value in predictor.state_dict().items()}
+    auxiliary = {f"objective.ll4al.predictor.{key}": value for key, value in predictor.state_dict().items()}
     assert torch.equal(auxiliary_networks.load_loss_predictor(auxiliary)(stages), predictor(stages))
     assert torch.equal(predictor_from_tensors(predictor.state_dict())(stages), predictor(stages))
 
 
 def test_loss_predictor_that_training_did_not_keep_is_refused() -> None:
-    refusal = r"score\.strategy: it needs predicted losses; expected train\.objective \{name: ll4al"
+    refusal = r"score\.strategy: it needs predicted losses; expected \{name: ll4al\} among train\.objectives"
     with pytest.raises(UserError, match=refusal):
-        auxiliary_networks.load_loss_predictor({"companion.average.module.weight": torch.ones(1)})
+        auxiliary_networks.load_loss_predictor({"objective.ema.average.module.weight": torch.ones(1)})
 
 
 def test_hinge_ranking_pairs_the_first_image_with_the_last() -> None:
@@ -128,7 +128,7 @@ def test_counting_the_stages_channels_changes_no_statistics() -> None:
 def test_loss_predictor_continues_from_the_previous_cycle_if_it_persists(persists: bool) -> None:
     network = SmallCnn(width=2).seeded_network(3, SHAPE, 0)
     previous = Ll4alObjective().make_auxiliary(network, CONTEXT)
-    context = TrainingContext(SHAPE, previous_auxiliary=previous.state_dict())
+    context = TrainingContext(SHAPE, previous_auxiliary={"ll4al": previous.state_dict()})
     current = Ll4alObjective(persists=persists).make_auxiliary(network, context)
     assert torch.equal(current.predictor.last.weight, previous.predictor.last.weight) == persists
 

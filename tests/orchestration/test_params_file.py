@@ -59,6 +59,18 @@ def test_update_params_writes_mappings_in_one_line_and_leaves_valid_yaml_when_it
     assert params.read_yaml(PARAMS) == params.read_yaml(REPOSITORY / "params.yaml")
 
 
+def test_update_params_changes_objectives_by_name_and_as_a_whole(
+    untouched: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(untouched.root)
+    update_params({"train.objectives": [{"name": "ema"}, {"name": "ll4al"}], "train.objectives.ema.weight": 0.5})
+    assert "\n  objectives: [{name: ema, weight: 0.5}, {name: ll4al}] " in PARAMS.read_text()
+    update_params({"train.objectives": []})
+    assert "\n  objectives: [] " in PARAMS.read_text()
+    with pytest.raises(UserError, match=r"train\.objectives\.ema\.weight: params\.yaml has no 'ema'$"):
+        update_params({"train.objectives.ema.weight": 0.5})
+
+
 def test_update_params_writes_a_preset_and_overrides_it(untouched: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(untouched.root)
     update_params({}, "digits")

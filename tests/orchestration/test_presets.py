@@ -107,7 +107,7 @@ def test_paper_presets_match_the_table_of_implementation_details(
     assert (values["train.learning_rate"], values["train.epochs"]) == (learning_rate, epochs)
     assert values["train.batch_size"] == batch_size
     assert (values["prepare.start"], values["select.budget"]) == (0.10, 0.05)
-    assert (values["train.objective.weight"], values["train.objective.decay"]) == (0.05, 0.999)
+    assert (values["train.objectives.ema.weight"], values["train.objectives.ema.decay"]) == (0.05, 0.999)
     assert values["score.strategy.first_cycle"] == "largest"
 
 
@@ -115,7 +115,7 @@ def test_paper_presets_match_the_table_of_implementation_details(
 def test_full_presets_label_every_image_and_train_like_the_other_presets(name: str) -> None:
     values, dataset = flat_values(name), name.removesuffix("-full")
     other = flat_values(f"{dataset}-paper" if f"{dataset}-paper" in NAMES else dataset)
-    assert (values["prepare.start"], values["queries"], values["train.objective.name"]) == ("all", {}, "none")
+    assert (values["prepare.start"], values["queries"], values["train.objectives"]) == ("all", {}, [])
     sections = ("prepare.dataset", "prepare.model", "train.", "evaluate.")
     recipe = [key for key in other if key.startswith(sections) and "objective" not in key]
     assert {key: values[key] for key in recipe} == {key: other[key] for key in recipe}
@@ -123,7 +123,7 @@ def test_full_presets_label_every_image_and_train_like_the_other_presets(name: s
 
 def test_released_presets_match_the_weights_and_subsets_of_the_authors_code() -> None:
     released = [flat_values(f"{name}-released") for name in DATASETS]
-    assert [values["train.objective.weight"] for values in released] == [0.02, 0.05, 0.005, 0.1]
+    assert [values["train.objectives.ema.weight"] for values in released] == [0.02, 0.05, 0.005, 0.1]
     assert [values["score.subset"] for values in released] == [25000, 25000, 29302, 4340]
     assert {values["score.strategy.first_cycle"] for values in released} == {"independent"}
 
@@ -182,11 +182,24 @@ def test_load_layers_merges_a_layer_that_two_others_extend_once_and_first(tmp_pa
 
 
 def test_merge_params_drops_the_parameters_of_a_replaced_plug_in() -> None:
-    base = {"train": {"epochs": 1, "objective": {"name": "ema", "weight": 0.05}}}
-    replaced = presets.merge_params(base, {"train": {"objective": {"name": "none"}}})
-    assert replaced == {"train": {"epochs": 1, "objective": {"name": "none"}}}
-    same = presets.merge_params(base, {"train": {"objective": {"name": "ema", "decay": 0.9}}})
-    assert same["train"]["objective"] == {"name": "ema", "weight": 0.05, "decay": 0.9}
+    base = {"score": {"batch_size": 1, "strategy": {"name": "cod", "outputs": "probs"}}}
+    replaced = presets.merge_params(base, {"score": {"strategy": {"name": "random"}}})
+    assert replaced == {"score": {"batch_size": 1, "strategy": {"name": "random"}}}
+    same = presets.merge_params(base, {"score": {"strategy": {"name": "cod", "first_cycle": "random"}}})
+    assert same["score"]["strategy"] == {"name": "cod", "outputs": "probs", "first_cycle": "random"}
+
+
+def test_merge_params_replaces_a_list_of_plug_ins_and_keeps_the_parameters_of_those_in_both() -> None:
+    base = {"train": {"objectives": [{"name": "ema", "weight": 0.05}, {"name": "cyclic", "weight": 1.0}]}}
+    changes = [{"name": "ll4al"}, {"name": "ema", "decay": 0.9}]
+    merged = presets.merge_params(base, {"train": {"objectives": changes}})
+    assert merged == {"train": {"objectives": [{"name": "ll4al"}, {"name": "ema", "weight": 0.05, "decay": 0.9}]}}
+    assert presets.merge_params(base, {"train": {"objectives": []}}) == {"train": {"objectives": []}}
+    assert presets.flatten(merged) == {
+        "train.objectives.ll4al": {},
+        "train.objectives.ema.weight": 0.05,
+        "train.objectives.ema.decay": 0.9,
+    }
 
 
 def test_page_of_presets_is_up_to_date() -> None:

@@ -46,28 +46,40 @@ def test_study_points_are_arms_times_seeds_with_complete_params() -> None:
     assert [point.name for point in points] == ["random-s0", "entropy-s0", "random-s1", "entropy-s1"]
     raw = params_of(points[3])
     assert raw["seed"] == 1
-    assert (raw["score"]["strategy"], raw["train"]["objective"]) == ({"name": "entropy"}, {"name": "none"})
+    assert (raw["score"]["strategy"], raw["train"]["objectives"]) == ({"name": "entropy"}, [])
     assert (raw["train"]["epochs"], list(raw["cycles"]), list(raw["queries"])) == (1, ["c1", "c2"], ["c1"])
     assert raw["train"]["batch_size"] == 32
 
 
 def test_arm_overrides_combine_axes_and_name_arms_after_the_values() -> None:
-    objectives = "[{name: none}, {name: ema, weight: 0.1}]"
-    axes = f"{{score.strategy.name: [random, cod], train.objective: {objectives}, train.epochs: [1]}}"
+    objectives = "[[], [{name: ema, weight: 0.1}, {name: ll4al}]]"
+    axes = f"{{score.strategy.name: [random, cod], train.objectives: {objectives}, train.epochs: [1]}}"
     assert list(write_study(f"{{name: x, title: x, seeds: [0], axes: {axes}}}").arm_overrides) == [
-        "random, none, epochs 1",
-        "random, ema weight 0.1, epochs 1",
-        "cod, none, epochs 1",
-        "cod, ema weight 0.1, epochs 1",
+        "random, no objectives, epochs 1",
+        "random, ema weight 0.1 + ll4al, epochs 1",
+        "cod, no objectives, epochs 1",
+        "cod, ema weight 0.1 + ll4al, epochs 1",
     ]
 
 
 def test_study_points_drop_the_parameters_of_a_replaced_plug_in() -> None:
-    axes = "axes: {train.objective.name: [none, ema]}"
-    points = points_of(f"{{name: x, title: x, seeds: [0], base: {{train.objective.weight: 0.5}}, {axes}}}")
-    objectives = [params_of(point)["train"]["objective"] for point in points]
-    assert objectives[0] == {"name": "none"}
-    assert objectives[1]["weight"] == 0.5
+    axes = "axes: {score.strategy.name: [random, cod]}"
+    points = points_of(f"{{name: x, title: x, seeds: [0], base: {{score.strategy.outputs: logits}}, {axes}}}")
+    strategies = [params_of(point)["score"]["strategy"] for point in points]
+    assert strategies[0] == {"name": "random"}
+    assert strategies[1]["outputs"] == "logits"
+
+
+def test_study_points_change_one_objective_by_its_name() -> None:
+    base = "base: {train.objectives: [{name: ema}, {name: ll4al}], train.objectives.ema.decay: 0.5}"
+    points = points_of(f"{{name: x, title: x, seeds: [0], {base}, axes: {{train.objectives.ema.weight: [0.1, 0.2]}}}}")
+    assert [params_of(point)["train"]["objectives"] for point in points] == [
+        [{"name": "ema", "decay": 0.5, "weight": weight}, {"name": "ll4al"}] for weight in (0.1, 0.2)
+    ]
+    with pytest.raises(
+        UserError, match=r"^train\.objectives\.cyclic\.weight: params\.yaml has no 'cyclic'; expected ema$"
+    ):
+        points_of("{name: x, title: x, seeds: [0], arms: {a: {train.objectives.cyclic.weight: 1.0}}}")
 
 
 def test_shared_stage_keys_are_equal_for_arms_that_differ_only_after_the_first_training() -> None:
@@ -76,7 +88,7 @@ def test_shared_stage_keys_are_equal_for_arms_that_differ_only_after_the_first_t
     assert list(random) == ["prepare", "train@c1"]
     assert random == entropy
     assert random["prepare"] != other_seed["prepare"]
-    objectives = TINY.replace("score.strategy.name: [random, entropy]", "train.objective.name: [none, ema]")
+    objectives = TINY.replace("score.strategy.name: [random, entropy]", "train.objectives: [[], [{name: ema}]]")
     none, ema, *_ = (study_grid.shared_stage_keys(point, stages) for point in points_of(objectives))
     assert none["prepare"] == ema["prepare"]
     assert none["train@c1"] != ema["train@c1"]
@@ -91,7 +103,7 @@ def test_study_points_refuse_overrides_of_what_the_study_varies(key: str) -> Non
 def test_study_like_another_inherits_base_cycles_and_seeds() -> None:
     write_study(TINY)
     other = write_study("{name: other, title: o, like: tiny, base: {train.epochs: 7}, arms: {a: {}}}", "other")
-    assert other.base == {"train.epochs": 7, "train.objective": {"name": "none"}}
+    assert other.base == {"train.epochs": 7, "train.objectives": []}
     assert (other.cycles, other.seeds, list(other.arm_overrides)) == (2, [0, 1], ["a"])
 
 

@@ -1,6 +1,7 @@
 """score: scores recomputed from the files of models and images, without codline's inference code."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -111,9 +112,29 @@ def test_cod_can_use_an_independent_network_in_the_first_cycle(workspace: Worksp
 
 def test_emaod_is_the_distance_to_the_averaged_weights(workspace: Workspace) -> None:
     scores = score(workspace, strategy={"name": "emaod"})
-    expected = discrepancies(workspace, load_auxiliary(workspace, "companion.average.module."))
+    expected = discrepancies(workspace, load_auxiliary(workspace, "objective.ema.average.module."))
     assert list(scores.values()) == pytest.approx(expected, abs=1e-6)
     assert max(scores.values()) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("objectives", "strategy"),
+    [
+        ([{"name": "ema"}, {"name": "ll4al", "persists": False}], "ll4al"),
+        ([{"name": "ema"}, {"name": "ll4al", "persists": False}], "emaod"),
+        ([{"name": "cyclic"}, {"name": "ema", "weight": 0}], "emaod"),
+    ],
+)
+def test_strategies_find_the_network_of_their_objective_among_several(
+    workspace: Workspace, objectives: list[dict[str, Any]], strategy: str
+) -> None:
+    workspace.change(**{"train.objectives": objectives})
+    workspace.run("train", "c2")
+    scores = score(workspace, strategy={"name": strategy})
+    assert len(set(scores.values())) > len(scores) // 2
+    if strategy == "emaod":
+        expected = discrepancies(workspace, load_auxiliary(workspace, "objective.ema.average.module."))
+        assert list(scores.values()) == pytest.approx(expected, abs=1e-6)
 
 
 def test_tod_is_the_distance_to_a_snapshot(workspace: Workspace) -> None:
@@ -140,9 +161,9 @@ def test_qbc_counts_the_votes_of_the_model_and_its_snapshots(workspace: Workspac
 
 
 def test_emaod_without_an_average_and_tod_without_its_snapshot_are_refused(workspace: Workspace) -> None:
-    workspace.change(**{"train.objective": {"name": "none"}, "train.snapshots": [3]})
+    workspace.change(**{"train.objectives": [], "train.snapshots": [3]})
     workspace.run("train", "c2")
-    no_average = r"emaod compares with a moving average; expected train\.objective \{name: ema"
+    no_average = r"emaod compares with a moving average; expected \{name: ema\} among train\.objectives"
     with pytest.raises(UserError, match=no_average):
         score(workspace, strategy={"name": "emaod"})
     no_snapshot = r"found 100 steps before the end, but train\.snapshots keeps 3; expected one of them"

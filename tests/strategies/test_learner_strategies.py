@@ -23,7 +23,7 @@ LEARNERS: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def with_loss_predictor(workspace: Workspace) -> Workspace:
     """A campaign whose second cycle is trained with a loss predictor."""
-    workspace.change(**{"train.objective": {"name": "ll4al", "ranking": "logistic", "persists": False}})
+    workspace.change(**{"train.objectives": [{"name": "ll4al", "ranking": "logistic", "persists": False}]})
     workspace.run("train", "c2")
     return workspace
 
@@ -45,5 +45,5 @@ def test_learners_write_the_same_scores_twice(with_loss_predictor: Workspace) ->
 @pytest.mark.parametrize("name", ["ll4al", "ta_vaal"])
 def test_strategies_with_predicted_losses_are_refused_without_a_loss_predictor(workspace: Workspace, name: str) -> None:
     workspace.change(**{"score.strategy": {"name": name}})
-    with pytest.raises(UserError, match=r"expected train\.objective \{name: ll4al"):
+    with pytest.raises(UserError, match=r"expected \{name: ll4al\} among train\.objectives"):
         workspace.run("score", "c2")

@@ -42,7 +42,7 @@ def test_sync_logs_one_run_per_campaign_with_a_nested_run_per_cycle(tracked: Wor
     assert len(runs()) == 4
     assert set(statuses().values()) == {"FINISHED"}
     assert {run.data.tags["mlflow.parentRunId"] for run in cycles} == {campaign.info.run_id}
-    assert campaign.data.params["train.objective.name"] == "ema"
+    assert campaign.data.params["train.objectives.ema.weight"] == "0.05"
     metrics = [read_json(tracked.path("evaluate", "metrics", cycle)) for cycle in tracked.pipeline.cycles]
     assert points(campaign)["accuracy"] == [(values["labels"], values["accuracy"]) for values in metrics]
     assert cycles[1].data.metrics["seconds/acquisition"] == 3.0

@@ -12,7 +12,8 @@ class AuxiliaryModule(nn.Module):
     """Networks that an objective keeps next to the trained one, and the loss it computes with them."""
 
     has_loss = True  # False: kept only for scoring
-    uses_stages = False  # True: the loss is computed from the stages' outputs and losses of labeled images alone
+    uses_stages = False  # True: the loss is computed from the stages' outputs and the losses of labeled images
+    uses_unlabeled = True  # False: the loss is computed from labeled images alone
 
     def trainable_parameters(self) -> Iterable[nn.Parameter]:
         """Parameters for the optimizer, in addition to the network's."""
@@ -22,6 +23,7 @@ class AuxiliaryModule(nn.Module):
         """Called before every step, with the completed fraction of the training."""
 
     def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
+        """With `uses_unlabeled` False, `unlabeled` may be the labeled batch again."""
         raise NotImplementedError
 
     def update(self, network: Network) -> None:

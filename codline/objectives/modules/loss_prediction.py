@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LossPrediction(AuxiliaryModule):
-    uses_stages = True
+    uses_stages, uses_unlabeled = True, False
 
     def __init__(self, network: Network, objective: "Ll4alObjective", context: TrainingContext) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ from codline.objectives.modules.base import AuxiliaryModule
 class PreviousModel(AuxiliaryModule):
     def __init__(self, network: Network, objective: DiscrepancyObjective) -> None:
         super().__init__()
-        self.objective = objective
+        self.objective, self.has_loss = objective, objective.weight > 0
         self.network = copy.deepcopy(network).requires_grad_(False)
 
     def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
