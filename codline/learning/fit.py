@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,19 +79,21 @@ class TrainingRun:
         torch.manual_seed(seed)  # for random layers such as dropout
         self.generator = torch.Generator().manual_seed(seed)  # for shuffling and augmentation
         network.to(self.device).train()
+        smallest = max(2, math.ceil(recipe.smallest_batch * recipe.batch_size))
+        self.batches = list(batch_slices(len(data.labeled_ids), recipe.batch_size, smallest))
+        self.steps_per_epoch = len(self.batches)
+        self.step, self.total_steps = 0, recipe.epochs * self.steps_per_epoch
+        context = replace(context, steps=self.total_steps)
         made = {objective.name: objective.make_auxiliary(network, context) for objective in recipe.objectives}
         self.auxiliary = {name: module.to(self.device) for name, module in made.items() if module is not None}
-        self.is_first_cycle = context.previous_network is None
+        repeats = any(objective.repeats_first_batch() for objective in recipe.objectives)
+        self.repeated_ids = self.random_unlabeled_ids() if repeats and context.previous_network is None else None
         # Batch norm computes statistics over all images of a pass; labeled and unlabeled images must not share them.
         self.separate_passes = any(isinstance(module, _BatchNorm) for module in network.modules())
         additional = [each for module in self.auxiliary.values() for each in module.trainable_parameters()]
         self.optimizer = make_optimizer(recipe, [*network.parameters(), *additional])
         self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
         self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
-        smallest = max(2, math.ceil(recipe.smallest_batch * recipe.batch_size))
-        self.batches = list(batch_slices(len(data.labeled_ids), recipe.batch_size, smallest))
-        self.steps_per_epoch = len(self.batches)
-        self.step, self.total_steps = 0, recipe.epochs * self.steps_per_epoch
         if recipe.snapshots and max(recipe.snapshots) > self.total_steps:
             raise UserError(
                 f"params.yaml: train.snapshots: found {max(recipe.snapshots)} steps before the end, "
@@ -198,10 +200,13 @@ class TrainingRun:
         return self.data.normalize(images), masks.long()
 
     def unlabeled_batch(self) -> Tensor:
+        return self.augmented_images(self.random_unlabeled_ids() if self.repeated_ids is None else self.repeated_ids)
+
+    def random_unlabeled_ids(self) -> np.ndarray:
+        """Without replacement within the batch. NumPy's `choice` takes the same time for pools of any size."""
+        seed = torch.randint(2**63 - 1, (), generator=self.generator)
         ids, count = self.data.unlabeled_ids, self.recipe.unlabeled_batch_size
-        if self.is_first_cycle and any(objective.repeats_first_batch() for objective in self.recipe.objectives):
-            return self.augmented_images(ids[:count])
-        return self.augmented_images(ids[torch.randint(len(ids), (count,), generator=self.generator).numpy()])
+        return np.random.default_rng(int(seed)).choice(ids, min(count, len(ids)), replace=False)
 
     def augmented_images(self, ids: np.ndarray) -> Tensor:
         """Augment the raw pixels, so that padding is black, then normalize."""

@@ -39,6 +39,7 @@ class TrainingContext:
     make_independent: "Callable[[], Network] | None" = None  # untrained, with other weights than the first model
     # States of last cycle's auxiliary modules, by the name of their objective.
     previous_auxiliary: "Mapping[str, Mapping[str, Tensor]]" = field(default_factory=dict)
+    steps: int = 1  # of this training; set by fit()
 
 
 class Objective(Section):

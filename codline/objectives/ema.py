@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from codline.objectives.base import DiscrepancyObjective, TrainingContext
 
@@ -15,7 +15,10 @@ class EmaObjective(DiscrepancyObjective):
     """The defaults follow the paper where it is explicit; docs/method.md compares them with the released code."""
 
     name: Literal["ema"] = "ema"
-    decay: float = Field(default=0.999, ge=0, lt=1)
+    decay: float | None = Field(default=None, ge=0, lt=1)  # 0.999 unless `horizon` is given
+    # The steps that the average spans, 1 / (1 - decay), as a share of the cycle's. The paper's 0.999 spans a seventh of
+    # its first cycle (0.14), but all of a short training.
+    horizon: float | None = Field(default=None, gt=0)
     warm_up: bool = True  # a plain average over the first steps, which turns into a moving one
     # The teacher normalizes by the statistics of its current batch, or by averaged statistics.
     buffers: Literal["batch", "averaged"] = "batch"
@@ -26,6 +29,19 @@ class EmaObjective(DiscrepancyObjective):
     heads: Literal[1, 2] = 1
     # Reproduces a fault of the released code: the first cycle uses the same unlabeled images in every step.
     fixed_first_batch: bool = False
+
+    @field_validator("horizon")
+    @classmethod
+    def check_horizon(cls, horizon: float | None, info: ValidationInfo) -> float | None:
+        if horizon is not None and info.data.get("decay") is not None:
+            raise ValueError(f"only one of horizon and decay (here {info.data['decay']})")
+        return horizon
+
+    def decay_over(self, steps: int) -> float:
+        """The decay in a training of this many steps."""
+        if self.horizon is None:
+            return 0.999 if self.decay is None else self.decay
+        return max(0.0, 1 - 1 / (self.horizon * steps))
 
     def make_auxiliary(self, network: "Network", context: TrainingContext) -> "Teacher":
         from codline.objectives.modules.teacher import Teacher

@@ -241,5 +241,13 @@ def test_cyclic_objective_compares_with_the_previous_cycles_model() -> None:
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "decay"),
+    [({}, 0.999), ({"decay": 0.98}, 0.98), ({"horizon": 1 / 7}, 0.999), ({"horizon": 1e-6}, 0.0)],
+)
+def test_ema_decays_as_given_or_by_a_share_of_the_steps(parameters: dict[str, float], decay: float) -> None:
+    assert EmaObjective.model_validate(parameters).decay_over(7000) == pytest.approx(decay)
+
+
 def test_ema_without_a_weight_keeps_a_teacher_that_has_no_loss() -> None:
     assert not make_auxiliary(EmaObjective(weight=0.0), make_network(0)).has_loss

@@ -99,6 +99,11 @@ SENTENCES = [
     ),
     (
         "train.objectives",
+        [{"name": "ema", "decay": 0.9, "horizon": 0.14}],
+        "train.objectives.ema.horizon: found 0.14, expected only one of horizon and decay (here 0.9)",
+    ),
+    (
+        "train.objectives",
         [{"name": "ema"}, {"name": "ema"}],
         "train.objectives: found [{'name': 'ema'}, {'name': 'ema'}], expected every objective once",
     ),

@@ -26,6 +26,7 @@ from codline.learning.model_file import read_tensors, tensors_under
 from codline.learning.recipe import Recipe
 from codline.models.networks.network import Network
 from codline.objectives.base import TrainingContext
+from codline.objectives.ema import EmaObjective
 from codline.runtime import code_files
 from tests.bits import flip_bit
 from tests.workspace import Workspace
@@ -374,8 +375,25 @@ def test_unlabeled_batch_is_repeated_only_in_the_first_cycle_and_if_configured(i
     repeating = make_recipe(objectives=[{"name": "ema", "fixed_first_batch": True, "batch_size": 5}])
     unlabeled = ids_of_batches(repeating, context)[1::2]
     assert all(len(ids) == 5 for ids in unlabeled)
-    assert all(ids == [25, 26, 27, 28, 29] for ids in unlabeled) == is_first_cycle
+    assert all(ids == unlabeled[0] for ids in unlabeled) == is_first_cycle
+    assert unlabeled[0] != sorted(unlabeled[0])  # of a shuffled pool, which may be sorted by class
     assert len({tuple(ids) for ids in ids_of_batches(make_recipe(), context)[1::2]}) == EPOCHS * STEPS
+
+
+def test_unlabeled_batch_has_distinct_images_of_the_whole_pool() -> None:
+    batches = ids_of_batches(make_recipe(epochs=15), FIRST_CYCLE)[1::2]
+    assert [len(set(ids)) for ids in batches] == [8] * 15 * STEPS
+    assert set().union(*batches) == set(range(25, 60))
+    small_pool = ids_of_batches(make_recipe(objectives=[EMA | {"batch_size": 50}]), FIRST_CYCLE)[1]
+    assert sorted(small_pool) == list(range(25, 60))
+
+
+def test_horizon_of_the_average_is_a_share_of_the_steps() -> None:
+    by_horizon = EMA | {"decay": None, "horizon": 0.2}
+    assert EmaObjective(horizon=0.2).decay_over(EPOCHS * STEPS) == pytest.approx(1 - 1 / 3)
+    same, other = ([EMA | {"decay": 1 - 1 / (0.2 * steps)}] for steps in (EPOCHS * STEPS, 100))
+    averages = [train(make_recipe(objectives=objectives))[0] for objectives in ([by_horizon], same, other)]
+    assert averages[0] == averages[1] != averages[2]
 
 
 def test_objectives_share_the_unlabeled_batch_of_a_step() -> None:

@@ -108,6 +108,7 @@ def test_paper_presets_match_the_table_of_implementation_details(
     assert values["train.batch_size"] == batch_size
     assert (values["prepare.start"], values["select.budget"]) == (0.10, 0.05)
     assert (values["train.objectives.ema.weight"], values["train.objectives.ema.decay"]) == (0.05, 0.999)
+    assert (values["train.objectives.ema.outputs"], values["train.objectives.ema.reduce"]) == ("logits", "sum")
     assert values["score.strategy.first_cycle"] == "largest"
 
 

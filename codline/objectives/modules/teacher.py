@@ -26,7 +26,7 @@ class Teacher(AuxiliaryModule):
         self.objective, self.has_loss = objective, objective.weight > 0
         self.average = AveragedModel(
             network,
-            multi_avg_fn=moving_average(objective.decay, objective.warm_up),
+            multi_avg_fn=moving_average(objective.decay_over(context.steps), objective.warm_up),
             use_buffers=objective.buffers == "averaged",
         )
         if objective.start == "independent" and context.make_independent is not None:
