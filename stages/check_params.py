@@ -41,6 +41,7 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
     model, dataset = sections["prepare"].model, sections["prepare"].dataset
     model.check_task(dataset.name, dataset.task)
     model.check_crop_size(train.augment.size)
+    strategy.check_dropout(model.dropout)
     strategy.check_installed()
     strategy.check_task(dataset.task)
     check_picker(strategy, sections["select"].pick)

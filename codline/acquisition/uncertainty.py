@@ -13,6 +13,14 @@ def entropy(probs_NC: np.ndarray) -> np.ndarray:
     return nats
 
 
+def mutual_information(predictions: Iterable[np.ndarray]) -> np.ndarray:
+    """Of the class and the predictor: entropy of the mean prediction minus mean entropy, in nats, at least 0."""
+    mean, mean_entropy = mean_and_entropy(predictions)
+    # Rounding can make the difference negative.
+    information: np.ndarray = np.maximum(entropy(mean) - mean_entropy, 0)
+    return information
+
+
 def mean_and_entropy(predictions: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Mean of the probabilities, and mean of their entropies."""
     probs_sum, entropy_sum, count = np.zeros(()), np.zeros(()), 0

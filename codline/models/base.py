@@ -6,6 +6,8 @@ So params.yaml is checked without torch, which takes seconds to import.
 from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from pydantic import Field
+
 from codline.core.errors import UserError
 from codline.core.params import Section
 
@@ -18,6 +20,8 @@ class ModelSpec(Section):
     stride: ClassVar[int] = 1  # height and width of inputs: the dataset's own, or multiples of this
 
     name: str
+    # Rate of a dropout layer before the head, active in training and in the passes of mc_dropout and bald; 0: no layer.
+    dropout: float = Field(default=0, ge=0, lt=1)
 
     def check_task(self, dataset: str, task: str) -> None:
         if self.task != task:
@@ -41,11 +45,16 @@ class ModelSpec(Section):
     def seeded_network(self, classes: int, shape: tuple[int, ...], seed: int) -> "Network":
         """Randomly initialized from the seed alone; leaves torch's global random state unchanged."""
         import torch
+        from torch import nn
 
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            # The memory format of the images (see Normalize): otherwise convolutions convert the weights in every step.
-            return self.build(classes, shape).to(memory_format=torch.channels_last)
+            network = self.build(classes, shape)
+        if self.dropout:
+            layer = nn.Dropout if self.task == "classification" else nn.Dropout2d  # of dense features whole channels
+            network.head = nn.Sequential(layer(self.dropout), network.head)
+        # The memory format of the images (see Normalize): otherwise convolutions convert the weights in every step.
+        return network.to(memory_format=torch.channels_last)
 
     def uninitialized_network(self, classes: int, shape: tuple[int, ...]) -> "Network":
         """For loading weights from a file: initializing eleven million weights first would take 0.1 s."""

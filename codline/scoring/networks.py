@@ -23,12 +23,15 @@ class ScoringNetworks:
     loss_predictor: LossPredictor | None
     first_cycle: bool
     image_shape: tuple[int, ...]
+    dropout: float = 0  # rate of the current network's own dropout layer
 
-    def dropout_factors(self, passes: int, rate: float, generator: torch.Generator) -> Tensor:
+    def dropout_factors(self, passes: int, rate: float | None, generator: torch.Generator) -> Tensor:
         """(passes, channels) factors for the features: 0, or 1 / (1 - rate), which preserves their mean.
 
-        They are the same for all images, so that scores do not depend on batches.
+        They are the same for all images, so that scores do not depend on batches. Without a rate, they are what the
+        network's own dropout layer would multiply features by.
         """
+        rate = self.dropout if rate is None else rate
         device = next(self.current.parameters()).device
         channels = self.current.eval().body(torch.zeros(1, *self.image_shape, device=device)).shape[1]
         is_kept = torch.rand(passes, channels, generator=generator) >= rate
@@ -49,6 +52,7 @@ def load_networks(
     classes, shape = len(info.classes), info.shape
     current, card = model_file.load_network(model, classes=classes, shape=shape)
     first_cycle = model_file.read_card(previous_model, classes=classes, shape=shape).cycle == "init"
+    strategy.check_dropout(card.spec.dropout)
     tensors = auxiliary_networks.read_auxiliary(auxiliary)
     untrained = partial(card.spec.seeded_network, classes, shape, derive_seed(seed, "independent"))
     loaders: dict[ReferenceName, Callable[[], Network]] = {
@@ -69,4 +73,5 @@ def load_networks(
         loss_predictor=predictor,
         first_cycle=first_cycle,
         image_shape=shape,
+        dropout=card.spec.dropout,
     )

@@ -13,6 +13,7 @@ from codline.strategies.core_gcn import CoreGcn
 from codline.strategies.core_set import CoreSet
 from codline.strategies.emaod import Emaod
 from codline.strategies.entropy import Entropy
+from codline.strategies.feature_dropout import FeatureDropout
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.ll4al import Ll4al
 from codline.strategies.margin import Margin
@@ -29,7 +30,7 @@ from codline.strategies.typiclust import Typiclust
 from codline.strategies.uncertain_gcn import UncertainGcn
 from codline.strategies.vaal import Vaal
 
-Scoring = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | Qbc
+Scoring = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | FeatureDropout | Qbc
 Diversity = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
 Learned = Ll4al | Vaal | Sraal | TaVaal | UncertainGcn | CoreGcn
 Library = ScikitActiveml | Baal

@@ -11,7 +11,7 @@ from codline.strategies.base import PoolChunk, Strategy
 
 
 class Baal(Strategy):
-    """Dropout is applied as in `bald`. baal needs all passes of a batch in memory at once.
+    """Dropout is applied as in `feature_dropout`. baal needs all passes of a batch in memory at once.
 
     Scores of Margin and Certainty, where baal prefers small values, are negated. Segmentation: mean over the pixels.
     """
@@ -22,7 +22,7 @@ class Baal(Strategy):
     passes: int = Field(default=25, ge=2)
     dropout: float = Field(default=0.5, gt=0, lt=1)
 
-    def dropout_passes(self) -> tuple[int, float]:
+    def dropout_passes(self) -> tuple[int, float | None]:
         return self.passes, self.dropout
 
     def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:

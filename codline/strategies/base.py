@@ -88,6 +88,14 @@ class Strategy(Section):
             found = f"found {plugin_name(type(self))!r}, which needs {self.package[1]}; it is not installed"
             raise UserError(f"params.yaml: score.strategy.name: {found}")
 
+    def check_dropout(self, rate: float) -> None:
+        """Refuse a model without a dropout layer if the strategy uses it. `rate` is the model's."""
+        passes, own_rate = self.dropout_passes()
+        if passes and own_rate is None and not rate:
+            found = f"found {plugin_name(type(self))!r}, but the model is trained without dropout"
+            expected = "expected prepare.model.dropout above 0, or the strategy feature_dropout, which needs none"
+            raise UserError(f"params.yaml: score.strategy.name: {found}; {expected}")
+
     def check_truth(self, table: str) -> None:
         """Allow the table of true labels, "oracle", to oracle baselines only."""
         if self.uses_true_labels and table == "pool":
@@ -95,9 +103,9 @@ class Strategy(Section):
         if not self.uses_true_labels and table == "oracle":
             raise ValueError(f"pool: {plugin_name(type(self))} must not see the true labels")
 
-    def dropout_passes(self) -> tuple[int, float]:
-        """Number of forward passes with dropout on the features, and the dropout rate."""
-        return 0, 0.0
+    def dropout_passes(self) -> tuple[int, float | None]:
+        """Number of forward passes with dropout on the features, and its rate; None: the rate of the model's layer."""
+        return 0, None
 
     def reference_models(self, first_cycle: bool) -> frozenset[ReferenceName]:
         """Models whose outputs the strategy compares with. Each costs a forward pass, except `previous` (stored)."""

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from codline.acquisition.uncertainty import entropy, mean_and_entropy
 from codline.data.dense_outputs import mean_per_image
@@ -15,10 +15,9 @@ class McDropout(Strategy):
 
     name: Literal["mc_dropout"] = "mc_dropout"
     passes: PositiveInt = 25
-    dropout: float = Field(default=0.5, gt=0, lt=1)
 
-    def dropout_passes(self) -> tuple[int, float]:
-        return self.passes, self.dropout
+    def dropout_passes(self) -> tuple[int, float | None]:
+        return self.passes, None
 
     def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
         mean, _ = mean_and_entropy(chunk.dropout_probs)

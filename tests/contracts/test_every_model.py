@@ -192,6 +192,22 @@ def test_network_can_overfit_eight_images(spec: ModelSpec) -> None:
 
 
 @each_model
+def test_dropout_is_a_layer_before_the_head_that_acts_in_training_alone(spec: ModelSpec) -> None:
+    plain, network = (
+        spec.model_copy(update={"dropout": rate}).initial_network(CLASSES, SHAPE, seed=3) for rate in (0, 0.5)
+    )
+    images, features = random_images(), torch.ones_like(plain.eval().body(random_images()))
+    assert torch.equal(network.eval()(images), plain(images))
+    torch.manual_seed(0)
+    assert not torch.equal(network.train()(images), network(images))
+    dropped = network.head[0](features).reshape(
+        *features.shape[:2], -1
+    )  # of dense features, whole channels are dropped
+    assert set(dropped.unique().tolist()) == {0, 2}
+    assert (dropped == dropped[..., :1]).all()
+
+
+@each_model
 def test_load_network_restores_a_saved_network(spec: ModelSpec, tmp_path: Path) -> None:
     network = spec.initial_network(CLASSES, SHAPE, seed=3).train()
     network(random_images())  # changes the batch-norm statistics

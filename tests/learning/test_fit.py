@@ -25,6 +25,7 @@ from codline.learning.inference import Normalize
 from codline.learning.model_file import read_tensors, tensors_under
 from codline.learning.recipe import Recipe
 from codline.models.networks.network import Network
+from codline.models.small_cnn import SmallCnn
 from codline.objectives.base import TrainingContext
 from codline.objectives.ema import EmaObjective
 from codline.runtime import code_files
@@ -177,6 +178,19 @@ def test_learning_rate_decays_after_four_fifths_of_the_epochs() -> None:
     _, final = train(make_recipe(epochs=10))
     assert [row["learning_rate"] for row in final.curve] == pytest.approx([0.05] * 8 + [0.005] * 2)
     assert [row["epoch"] for row in final.curve] == list(range(1, 11))
+
+
+def test_dropout_of_a_model_is_active_in_training_and_resumed_exactly() -> None:
+    weights, states = {}, list[TrainingState]()
+    for rate, options in ((0, {}), (0.5, {"on_epoch": copy_into(states)}), (0.5, {"resume": states})):
+        network = SmallCnn(width=2, dropout=rate).initial_network(3, IMAGE_SHAPE, seed=0)
+        if "resume" in options:
+            options = {"resume": states[1]}
+            torch.manual_seed(12345)
+        fit(network, make_data(), make_recipe(), FIRST_CYCLE, seed=7, **options)
+        values = b"".join(value.numpy().tobytes() for value in network.state_dict().values())
+        weights[rate, *options] = values
+    assert weights[0.5, "on_epoch"] == weights[0.5, "resume"] != weights[0,]
 
 
 def test_training_curve_has_a_falling_task_loss_and_the_unsupervised_loss() -> None:

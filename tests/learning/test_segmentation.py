@@ -286,8 +286,12 @@ def test_cod_scores_with_recomputed_outputs_use_every_pixel(
 
 @pytest.mark.parametrize(
     "strategy",
-    [{"name": "mc_dropout"}, {"name": "bald"}, {"name": "qbc", "members": [1]}],
-    ids=lambda strategy: strategy["name"],
+    [
+        {"name": "feature_dropout"},
+        {"name": "feature_dropout", "by": "mutual_information"},
+        {"name": "qbc", "members": [1]},
+    ],
+    ids=str,
 )
 def test_dropout_and_committee_scores_of_pixels_do_not_depend_on_the_batch_size(
     streets: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: dict[str, object]

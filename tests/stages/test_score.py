@@ -1,6 +1,8 @@
 """score: scores recomputed from the files of models and images, without codline's inference code."""
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ from scipy.special import entr
 from codline.core.errors import DataError, UserError
 from codline.data import tables
 from codline.data.random_streams import derive_seed
+from codline.learning import model_file
 from codline.models.networks.network import Network
 from codline.models.small_cnn import SmallCnn
+from stages.check_params import check
 from tests.workspace import Workspace
 
 ORACLE_BASELINE = {"strategy": {"name": "true_loss"}, "truth": "oracle"}
@@ -171,14 +175,38 @@ def test_emaod_without_an_average_and_tod_without_its_snapshot_are_refused(works
         score(workspace, strategy={"name": "tod"})
 
 
-def test_mc_dropout_masks_the_same_features_of_all_images(workspace: Workspace) -> None:
-    scores = score(workspace, strategy={"name": "mc_dropout", "passes": 4, "dropout": 0.25})
+def give_model_dropout(workspace: Workspace, rate: float) -> None:
+    """Rewrite the file of c2's model as that of a model with a dropout layer, with the same weights."""
+    path = workspace.path("score", "model", "c2")
+    card = model_file.read_card(path, classes=10, shape=(1, 8, 8))
+    spec = card.spec.model_copy(update={"dropout": rate})
+    network = spec.initial_network(10, (1, 8, 8), seed=0)
+    network.body, network.head[1] = (module := load_model(workspace, "c2")).body, module.head
+    model_file.save_network(path, network, replace(card, model=spec.model_dump()))
+
+
+@pytest.mark.parametrize("strategy", [{"name": "mc_dropout"}, {"name": "feature_dropout", "dropout": 0.25}])
+def test_dropout_passes_mask_the_same_features_of_all_images(workspace: Workspace, strategy: dict[str, object]) -> None:
     network, generator = load_model(workspace, "c2"), torch.Generator().manual_seed(derive_seed(0, "dropout", "c2"))
+    if strategy["name"] == "mc_dropout":
+        give_model_dropout(workspace, 0.25)
+    scores = score(workspace, strategy=strategy | {"passes": 4})
     with torch.no_grad():
         features = network.body(read_images(workspace, list(scores)))
         masks = torch.rand(4, features.shape[1], generator=generator) >= 0.25
         passes = [network.head(features * mask / 0.75).double().softmax(1) for mask in masks]
     assert list(scores.values()) == pytest.approx(entr(torch.stack(passes).mean(0).numpy()).sum(1), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mc_dropout", "bald"])
+def test_dropout_strategies_are_refused_for_a_model_without_dropout(workspace: Workspace, name: str) -> None:
+    refusal = f"score.strategy.name: found '{name}', but the model is trained without dropout; expected prepare.model"
+    with pytest.raises(UserError, match=re.escape(refusal)):
+        score(workspace, strategy={"name": name})
+    with pytest.raises(UserError, match=re.escape(refusal)):
+        check(workspace.root / "params.yaml")
+    workspace.change(**{"prepare.model.dropout": 0.1})
+    check(workspace.root / "params.yaml")
 
 
 @pytest.mark.parametrize("batch_size", [7, 64, 100, 1024])
@@ -191,6 +219,7 @@ def test_scores_and_outputs_are_the_same_bytes_for_every_batch_size(workspace: W
 @pytest.mark.parametrize("name", ["mc_dropout", "bald"])
 def test_dropout_passes_depend_on_the_cycle_and_not_on_the_batch_size(workspace: Workspace, name: str) -> None:
     strategy = {"name": name, "passes": 5}
+    give_model_dropout(workspace, 0.5)
     scores = score(workspace, strategy=strategy, batch_size=1024)
     assert score(workspace, batch_size=7) == scores
     assert min(scores.values()) >= 0

@@ -15,6 +15,7 @@ from codline.strategies.base import Outputs, PoolChunk
 from codline.strategies.cod import Cod
 from codline.strategies.emaod import Emaod
 from codline.strategies.entropy import Entropy
+from codline.strategies.feature_dropout import FeatureDropout
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
 from codline.strategies.mc_dropout import McDropout
@@ -131,6 +132,14 @@ def test_mc_dropout_does_not_separate_uncertain_passes_from_disagreeing_ones() -
 
 def test_bald_scores_disagreeing_passes_only() -> None:
     assert Bald().scores(with_passes(AGREE, BOTH_UNCERTAIN, DISAGREE), RNG) == pytest.approx([0, 0, np.log(2)])
+
+
+@pytest.mark.parametrize(("by", "other"), [("entropy", McDropout()), ("mutual_information", Bald())])
+def test_feature_dropout_scores_passes_as_mc_dropout_and_bald_do(by: str, other: McDropout | Bald) -> None:
+    strategy = FeatureDropout.model_validate({"by": by})
+    ours, theirs = (one.scores(with_passes(AGREE, BOTH_UNCERTAIN, DISAGREE), RNG) for one in (strategy, other))
+    assert np.array_equal(ours, theirs)
+    assert (strategy.dropout_passes(), other.dropout_passes()) == ((25, 0.5), (25, None))
 
 
 def test_bald_is_never_negative() -> None:
