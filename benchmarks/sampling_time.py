@@ -16,7 +16,7 @@ from codline.strategies.base import Strategy
 from codline.strategies.learner_base import AdversarialLearner, GraphLearner
 from tests.workspace import Workspace
 
-SNAPSHOTS = [5, 10, 15]  # steps before the end of training, for qbc's committee and tod
+SNAPSHOTS = [5, 10, 15]  # steps before the end of training, for snapshot_committee and tod
 ABSENT = ("baal", "scikit_activeml", "true_loss")  # other libraries, and the oracle baseline
 LONG = 3.0  # strategies that take more seconds run only once: they train, so a warm-up changes little
 ORDER = ("cod", "random", "core_set", "vaal", "ll4al")  # first, as in the paper's table; the others follow by name
@@ -27,7 +27,7 @@ def strategy_settings(steps: int) -> dict[str, dict[str, Any]]:
     small = {"steps": steps, "batch_size": 64, "width": 16}
     return dict.fromkeys(("vaal", "sraal", "ta_vaal"), small) | {
         "tod": {"steps": SNAPSHOTS[0]},
-        "qbc": {"members": SNAPSHOTS},
+        "snapshot_committee": {"members": SNAPSHOTS},
     }
 
 
@@ -85,7 +85,9 @@ def main(words: list[str] | None = None) -> None:
     options = parser.parse_args(words)
     strategies = make_strategies(2 if options.quick else options.steps)
     size = campaign_size(options)
-    with campaign_at_second_score(size, **{"train.epochs": 5, "train.snapshots": SNAPSHOTS}) as workspace:
+    size = replace(size, model=size.model.model_copy(update={"dropout": 0.5}))  # for mc_dropout and bald
+    training = {"train.epochs": 5, "train.snapshots": SNAPSHOTS, "train.committee": 2}
+    with campaign_at_second_score(size, **training) as workspace:
         loss_predictor = train_loss_predictor(workspace)
         contenders = {
             name: make_contender(workspace, name, strategy, loss_predictor) for name, strategy in strategies.items()

@@ -34,10 +34,10 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
         name: params.parse_section(raw, name, importlib.import_module(f"stages.{name}").Params) for name in STAGES
     }
     train, strategy = sections["train"], sections["score"].strategy
-    for name in strategy.reference_models(first_cycle=True) | strategy.reference_models(first_cycle=False):
-        require_auxiliary_network(
-            name, any(isinstance(each, EmaObjective) for each in train.objectives), train.snapshots
-        )
+    has_average = any(isinstance(each, EmaObjective) for each in train.objectives)
+    names = strategy.reference_models(first_cycle=True) | strategy.reference_models(first_cycle=False)
+    for name in sorted(names, key=str):
+        require_auxiliary_network(name, has_average, train.snapshots, train.committee)
     model, dataset = sections["prepare"].model, sections["prepare"].dataset
     model.check_task(dataset.name, dataset.task)
     model.check_crop_size(train.augment.size)

@@ -34,6 +34,7 @@ def train(
 ) -> Callable[[], None]:
     from codline.learning import auxiliary_networks, model_file
     from codline.learning.checkpoints import Checkpoint
+    from codline.learning.committee import train_committee
     from codline.learning.compute import configure
     from codline.learning.fit import TrainingData, TrainingState, fit
     from codline.learning.inference import Normalize
@@ -50,11 +51,12 @@ def train(
         classes=len(info.classes),
     )
     network, card = model_file.load_network(previous_model, classes=len(info.classes), shape=info.shape)
+    before = auxiliary_networks.read_auxiliary(previous_auxiliary)
     context = TrainingContext(
         image_shape=info.shape,
         previous_network=copy.deepcopy(network) if card.cycle != "init" else None,
         make_independent=lambda: card.spec.seeded_network(card.classes, card.shape, derive_seed(seed, "independent")),
-        previous_auxiliary=auxiliary_networks.read_objective_states(previous_auxiliary),
+        previous_auxiliary=auxiliary_networks.objective_states(before),
     )
     if params.start_from == "fresh":
         network = card.spec.initial_network(card.classes, card.shape, derive_seed(seed, "init"))
@@ -62,7 +64,7 @@ def train(
     inputs = [dataset, pool, labeled, previous_model, previous_auxiliary]
     checkpoint = Checkpoint(inputs, params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
     resume = checkpoint.read()
-    with progress_bar(f"train@{cycle}", "epochs", params.epochs) as advance:
+    with progress_bar(f"train@{cycle}", "epochs", (1 + params.committee) * params.epochs) as advance:
 
         def on_epoch(state: TrainingState) -> None:
             checkpoint.write(state)
@@ -72,9 +74,13 @@ def train(
             advance(resume.epoch, curve=resume.curve)
         training_seed = derive_seed(seed, "training", cycle)
         final = fit(network, data, params, context, seed=training_seed, resume=resume, on_epoch=on_epoch)
+        members = train_committee(
+            params, data, card, before, checkpoint, seed=seed, cycle=cycle,
+            advance=lambda done: advance(done, curve=final.curve),
+        )  # fmt: skip
 
     model_file.save_network(model, network, replace(card, cycle=cycle, labels=len(labels)))
-    auxiliary_networks.write_auxiliary(auxiliary, cycle, final.tensors)
+    auxiliary_networks.write_auxiliary(auxiliary, cycle, final.tensors | members)
     tables.write_csv(pa.Table.from_pylist(final.curve, schema=tables.TRAINING), tables.TRAINING, training_curve)
     return checkpoint.discard
 

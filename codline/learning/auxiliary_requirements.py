@@ -11,12 +11,22 @@ def require_loss_predictor(is_trained: bool) -> None:
         )
 
 
-def require_auxiliary_network(name: str | int, has_average: bool, snapshots: list[int]) -> None:
+def is_member(name: str | int) -> bool:
+    """Whether it names a member of the committee: "member.1" and so on."""
+    return isinstance(name, str) and name.startswith("member.")
+
+
+def require_auxiliary_network(name: str | int, has_average: bool, snapshots: list[int], members: int) -> None:
     """Refuse a network that training does not keep."""
     if name == "average" and not has_average:
         raise UserError(
             "params.yaml: score.strategy: emaod compares with a moving average; "
             "expected {name: ema} among train.objectives, which keeps one"
+        )
+    if isinstance(name, str) and is_member(name) and int(name.partition(".")[2]) > members:
+        raise UserError(
+            f"params.yaml: score.strategy.members: found a committee with {name.replace('.', ' ')}, "
+            f"but train.committee trains {members}; expected at least as many there"
         )
     if isinstance(name, int) and name not in snapshots:
         available = ", ".join(map(str, snapshots)) or "none"

@@ -4,6 +4,7 @@ They are in the untracked .codline/ directory, because DVC deletes a stage's out
 safetensors file followed by its SHA-256: a flipped bit in weights or random states would go unnoticed otherwise.
 """
 
+import copy
 import hashlib
 import json
 import logging
@@ -42,6 +43,13 @@ class Checkpoint:
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
         directory = state_directory.checkpoint_directory(key)
         self.path, self.previous_path = directory / "last.checkpoint", directory / "previous.checkpoint"
+
+    def of_member(self, number: int) -> "Checkpoint":
+        """That of a member of the committee, which is discarded together with this one."""
+        member = copy.copy(self)
+        member.path = self.path.with_name(f"member-{number}-last.checkpoint")
+        member.previous_path = self.path.with_name(f"member-{number}-previous.checkpoint")
+        return member
 
     def write(self, state: TrainingState) -> None:
         stage_snapshot.refuse_changed_inputs()  # images are read in every epoch

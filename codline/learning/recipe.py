@@ -36,6 +36,7 @@ class Recipe(Section):
     augment: Augmentation
     objectives: list[AnyObjective]  # their losses are added to the task loss
     snapshots: list[PositiveInt] = Field(default=[], max_length=8)  # steps before the end at which weights are kept
+    committee: int = Field(default=0, ge=0, le=16)  # networks trained besides the model, for the strategy qbc
 
     @model_validator(mode="before")
     @classmethod

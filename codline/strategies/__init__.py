@@ -22,6 +22,7 @@ from codline.strategies.prob_cover import ProbCover
 from codline.strategies.qbc import Qbc
 from codline.strategies.random import Random
 from codline.strategies.scikit_activeml import ScikitActiveml
+from codline.strategies.snapshot_committee import SnapshotCommittee
 from codline.strategies.sraal import Sraal
 from codline.strategies.ta_vaal import TaVaal
 from codline.strategies.tod import Tod
@@ -30,8 +31,9 @@ from codline.strategies.typiclust import Typiclust
 from codline.strategies.uncertain_gcn import UncertainGcn
 from codline.strategies.vaal import Vaal
 
-Scoring = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | McDropout | Bald | FeatureDropout | Qbc
+Scoring = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence
+Sampling = McDropout | Bald | FeatureDropout | Qbc | SnapshotCommittee  # several predictions for each image
 Diversity = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
 Learned = Ll4al | Vaal | Sraal | TaVaal | UncertainGcn | CoreGcn
 Library = ScikitActiveml | Baal
-AnyStrategy = Annotated[Scoring | Diversity | Learned | Library | TrueLoss, Field(discriminator="name")]
+AnyStrategy = Annotated[Scoring | Sampling | Diversity | Learned | Library | TrueLoss, Field(discriminator="name")]

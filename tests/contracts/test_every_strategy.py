@@ -16,7 +16,7 @@ from codline.scoring.scorers import outputs_from_logits
 from codline.strategies.base import BatchStrategy, Outputs, PoolChunk, Strategy
 from tests.families import as_pytest_param, variants
 
-REFERENCES = ("previous", "average", "independent", 100, 200, 300)
+REFERENCES = ("previous", "average", "independent", 100, 200, 300, "member.1", "member.2")
 each_strategy = pytest.mark.parametrize(
     "strategy", [as_pytest_param(one) for one in variants("strategies") if not isinstance(one, BatchStrategy)]
 )

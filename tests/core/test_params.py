@@ -101,12 +101,16 @@ def test_cycle_chain_has_one_to_a_thousand_cycles(count: int) -> None:
             "found 100 steps before the end, but train.snapshots keeps 5",
         ),
         (
-            {"score.strategy": {"name": "qbc", "members": [5, 9]}, "train.snapshots": [5]},
+            {"score.strategy": {"name": "snapshot_committee", "members": [5, 9]}, "train.snapshots": [5]},
             "found 9 steps before the end, but train.snapshots keeps 5",
         ),
         (
-            {"score.strategy": {"name": "qbc", "members": [5, 5]}, "train.snapshots": [5]},
+            {"score.strategy": {"name": "snapshot_committee", "members": [5, 5]}, "train.snapshots": [5]},
             "score.strategy.members: found [5, 5], expected every member once",
+        ),
+        (
+            {"score.strategy": {"name": "qbc"}, "train.committee": 1},
+            "score.strategy.members: found a committee with member 2, but train.committee trains 1; expected at least",
         ),
     ],
 )

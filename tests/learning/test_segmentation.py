@@ -289,7 +289,7 @@ def test_cod_scores_with_recomputed_outputs_use_every_pixel(
     [
         {"name": "feature_dropout"},
         {"name": "feature_dropout", "by": "mutual_information"},
-        {"name": "qbc", "members": [1]},
+        {"name": "snapshot_committee", "members": [1]},
     ],
     ids=str,
 )

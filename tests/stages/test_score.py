@@ -151,10 +151,10 @@ def test_tod_is_the_distance_to_a_snapshot(workspace: Workspace) -> None:
     assert score(workspace, strategy={"name": "tod", "steps": 3}) != scores
 
 
-def test_qbc_counts_the_votes_of_the_model_and_its_snapshots(workspace: Workspace) -> None:
+def test_snapshot_committee_counts_the_votes_of_the_model_and_its_snapshots(workspace: Workspace) -> None:
     workspace.change(**{"train.snapshots": [3, 7, 18]})
     workspace.run("train", "c2")
-    scores = score(workspace, strategy={"name": "qbc", "by": "variation_ratio", "members": [3, 18]})
+    scores = score(workspace, strategy={"name": "snapshot_committee", "by": "variation_ratio", "members": [3, 18]})
     snapshots = [load_auxiliary(workspace, f"snapshot.{steps}.") for steps in (3, 18)]
     images = read_images(workspace, list(scores))
     votes = np.stack([probs(network, images).argmax(1) for network in (load_model(workspace, "c2"), *snapshots)])

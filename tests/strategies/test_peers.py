@@ -116,9 +116,9 @@ def test_bald_is_the_score_that_batch_bald_of_scikit_activeml_starts_from() -> N
 )
 def test_qbc_counts_votes_like_scikit_activeml(by: str, theirs: Any) -> None:
     """Up to the tie-breaker, a millionth of the entropy."""
-    committee, strategy = make_passes(4, passes=4), Qbc.model_validate({"by": by})
-    current, *snapshots = (outputs_from_probs(probs) for probs in committee)
-    chunk = PoolChunk(np.arange(50), current, dict(zip(strategy.members, snapshots, strict=True)))
+    committee, strategy = make_passes(4, passes=4), Qbc.model_validate({"by": by, "members": 3})
+    current, *members = (outputs_from_probs(probs) for probs in committee)
+    chunk = PoolChunk(np.arange(50), current, dict(zip(strategy.member_names(), members, strict=True)))
     votes = np.stack([probs.argmax(axis=1) for probs in committee], axis=1)
     assert strategy.scores(chunk, np.random.default_rng(0)) == pytest.approx(theirs(votes), abs=2e-6)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
+from codline.acquisition.disagreement import TIE_WEIGHT
 from codline.data.dense_outputs import IGNORE_INDEX
 from codline.strategies.bald import Bald
 from codline.strategies.base import Outputs, PoolChunk
@@ -19,8 +20,9 @@ from codline.strategies.feature_dropout import FeatureDropout
 from codline.strategies.least_confidence import LeastConfidence
 from codline.strategies.margin import Margin
 from codline.strategies.mc_dropout import McDropout
-from codline.strategies.qbc import TIE_WEIGHT, Qbc
+from codline.strategies.qbc import Qbc
 from codline.strategies.random import Random
+from codline.strategies.snapshot_committee import SnapshotCommittee
 from codline.strategies.tod import Tod
 from codline.strategies.true_loss import TrueLoss
 from tests.pools import REFERENCES, outputs_from_probs
@@ -181,9 +183,10 @@ def test_dropout_strategies_hold_at_most_two_passes_in_memory(strategy: McDropou
 
 
 def make_committee(*members: list[list[float]]) -> PoolChunk:
-    """A chunk with the predictions of this cycle's model and of its snapshots."""
-    current, *snapshots = (outputs_from_probs(probs) for probs in members)
-    return PoolChunk(np.arange(len(members[0])), current, dict(enumerate(snapshots, 1)))
+    """A chunk with the predictions of this cycle's model and of the others, as trained members and as snapshots."""
+    current, *others = (outputs_from_probs(probs) for probs in members)
+    references = {key: outputs for i, outputs in enumerate(others, 1) for key in (i, f"member.{i}")}
+    return PoolChunk(np.arange(len(members[0])), current, references)
 
 
 @pytest.mark.parametrize(
@@ -192,26 +195,35 @@ def make_committee(*members: list[list[float]]) -> PoolChunk:
     ids=["entropy", "ratio"],
 )
 def test_qbc_scores_the_disagreement_of_the_votes(by: str, expected: list[float]) -> None:
-    strategy = Qbc.model_validate({"by": by, "members": [1, 2]})
-    assert strategy.scores(make_committee([A, A, A], [A, B, B], [A, A, C]), RNG) == pytest.approx(expected)
+    committee = make_committee([A, A, A], [A, B, B], [A, A, C])
+    for strategy in (Qbc.model_validate({"by": by}), SnapshotCommittee.model_validate({"by": by, "members": [1, 2]})):
+        assert strategy.scores(committee, RNG) == pytest.approx(expected)
+
+
+def test_qbc_can_break_ties_at_random() -> None:
+    committee = make_committee([A] * 50 + [A], [A] * 50 + [B], [A] * 50 + [A])
+    first, second = (Qbc(ties="random").scores(committee, np.random.default_rng(seed)) for seed in (0, 1))
+    assert np.argmax(first) == np.argmax(second) == 50
+    assert np.argmax(first[:50]) != np.argmax(second[:50])
+    assert first == pytest.approx([0] * 50 + [1 / 3], abs=2e-6)
 
 
 def test_qbc_breaks_ties_by_mean_entropy_without_passing_a_more_divided_vote() -> None:
     hesitant = [0.4, 0.3, 0.3]
     committee = make_committee([A, hesitant, A], [A, hesitant, B], [A, hesitant, A])
-    agreed, uncertain, divided = Qbc(members=[1, 2]).scores(committee, RNG)
+    agreed, uncertain, divided = Qbc().scores(committee, RNG)
     assert 0 == agreed < uncertain < 1e-5 < divided
 
 
 def test_qbc_splits_the_vote_of_a_member_with_two_most_probable_classes() -> None:
-    scores = Qbc(by="variation_ratio", members=[1]).scores(make_committee([A_OR_B] * 3, [A, B, C]), RNG)
+    scores = Qbc(members=1).scores(make_committee([A_OR_B] * 3, [A, B, C]), RNG)
     assert scores == pytest.approx([1 / 4, 1 / 4, 1 / 2], abs=1e-5)
 
 
 def test_qbc_votes_on_each_pixel() -> None:
     one, two = (np.array([pixels]).swapaxes(1, 2).reshape(1, 3, 1, 2) for pixels in ([A, A], [A, B]))
-    chunk = PoolChunk(np.arange(1), Outputs(one, one), {1: Outputs(two, two)})
-    assert Qbc(members=[1]).scores(chunk, RNG) == pytest.approx([np.log(2) / 2])
+    chunk = PoolChunk(np.arange(1), Outputs(one, one), {"member.1": Outputs(two, two)})
+    assert Qbc(by="vote_entropy", members=1).scores(chunk, RNG) == pytest.approx([np.log(2) / 2])
 
 
 @pytest.mark.parametrize("size", range(2, 10))
