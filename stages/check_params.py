@@ -42,6 +42,8 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
     model.check_task(dataset.name, dataset.task)
     model.check_crop_size(train.augment.size)
     strategy.check_dropout(model.dropout)
+    for objective in train.objectives:
+        objective.check_task(dataset.task)
     strategy.check_installed()
     strategy.check_task(dataset.task)
     check_picker(strategy, sections["select"].pick)

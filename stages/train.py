@@ -41,6 +41,8 @@ def train(
 
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
+    for objective in params.objectives:
+        objective.check_task(info.task)
     labeled_ids, labels = read_labels(labeled, tables.LABELED, len(info.classes))
     data = TrainingData(
         take=image_store.open_image_store(images).take,

@@ -21,6 +21,7 @@ from codline.learning.model_file import tensors_under
 from codline.learning.recipe import Recipe
 from codline.models.networks.network import Network
 from codline.objectives.base import TrainingBatch, TrainingContext
+from codline.objectives.modules.base import AuxiliaryModule
 
 
 @dataclass(frozen=True)
@@ -160,13 +161,17 @@ class TrainingRun:
             if module.has_loss and (has_unlabeled or not module.uses_unlabeled)
         ]
         stage_targets = targets if any(module.uses_stages for module in active) else None
+        added = torch.zeros((), device=self.device)
         if any(module.uses_unlabeled for module in active):
-            labeled, unlabeled = self.forward_with_unlabeled(images, stage_targets)
+            pixels = self.unlabeled_batch()
+            labeled, unlabeled = self.forward_both(images, self.data.normalize(pixels), stage_targets)
+            for module in active:
+                added = added + module.loss(labeled, self.with_view(unlabeled, pixels, module))
         else:
-            labeled = unlabeled = self.forward(images, stage_targets)
-        losses = [module.loss(labeled, unlabeled) for module in active]
-        total = sum(losses, torch.zeros((), device=self.device))
-        return labeled, task_loss.mean_loss(labeled.logits, targets), total
+            labeled = self.forward(images, stage_targets)
+            for module in active:
+                added = added + module.loss(labeled, labeled)
+        return labeled, task_loss.mean_loss(labeled.logits, targets), added
 
     def forward(self, images: Tensor, stage_targets: Tensor | None = None) -> TrainingBatch:
         """With the stages' outputs and the losses of the images if their targets are given."""
@@ -177,13 +182,20 @@ class TrainingRun:
         features = self.network.body(images)
         return TrainingBatch(images, features, self.network.head(features).float())
 
-    def forward_with_unlabeled(
-        self, images: Tensor, stage_targets: Tensor | None
+    def with_view(self, unlabeled: TrainingBatch, pixels: Tensor, module: AuxiliaryModule) -> TrainingBatch:
+        """The unlabeled batch, with the outputs of another view of it if the module asks for one."""
+        view = module.unlabeled_view(pixels, self.generator)
+        if view is None:
+            return unlabeled
+        return replace(unlabeled, view_logits=self.forward(self.data.normalize(view)).logits)
+
+    def forward_both(
+        self, images: Tensor, unlabeled_images: Tensor, stage_targets: Tensor | None
     ) -> tuple[TrainingBatch, TrainingBatch]:
         """Outputs of labeled and unlabeled images: from one pass, which is faster, if they need not be separate."""
         if self.separate_passes or stage_targets is not None:
-            return self.forward(images, stage_targets), self.forward(self.unlabeled_batch())
-        both = self.forward(torch.cat([images, self.unlabeled_batch()]))
+            return self.forward(images, stage_targets), self.forward(unlabeled_images)
+        both = self.forward(torch.cat([images, unlabeled_images]))
         labeled, unlabeled = (
             TrainingBatch(both.images[rows], both.features[rows], both.logits[rows])
             for rows in (slice(len(images)), slice(len(images), None))
@@ -194,7 +206,8 @@ class TrainingRun:
         """Augmented images and their targets."""
         ids, targets = self.data.labeled_ids[rows], self.targets(rows)
         if targets.ndim == 1:
-            return self.augmented_images(ids), torch.from_numpy(targets.astype(np.int64)).to(self.device)
+            images = self.data.normalize(self.augmented_images(ids))
+            return images, torch.from_numpy(targets.astype(np.int64)).to(self.device)
         pixels, masks = (torch.from_numpy(array).to(self.device) for array in (self.data.take(ids), targets))
         images, masks = self.recipe.augment.with_masks(pixels, masks, self.generator)
         return self.data.normalize(images), masks.long()
@@ -209,9 +222,8 @@ class TrainingRun:
         return np.random.default_rng(int(seed)).choice(ids, min(count, len(ids)), replace=False)
 
     def augmented_images(self, ids: np.ndarray) -> Tensor:
-        """Augment the raw pixels, so that padding is black, then normalize."""
-        images = torch.from_numpy(self.data.take(ids)).to(self.device)
-        return self.data.normalize(self.recipe.augment(images, self.generator))
+        """Not normalized yet: padding is black."""
+        return self.recipe.augment(torch.from_numpy(self.data.take(ids)).to(self.device), self.generator)
 
     def save_snapshot(self) -> None:
         """Copy the weights if the recipe asks for a snapshot at this step."""

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from codline.objectives.cyclic import CyclicObjective
 from codline.objectives.ema import EmaObjective
+from codline.objectives.fixmatch import FixmatchObjective
 from codline.objectives.ll4al import Ll4alObjective
 
-AnyObjective = Annotated[EmaObjective | CyclicObjective | Ll4alObjective, Field(discriminator="name")]
+AnyObjective = Annotated[
+    EmaObjective | CyclicObjective | FixmatchObjective | Ll4alObjective, Field(discriminator="name")
+]

@@ -5,11 +5,13 @@ Objectives are parameters; like models, they import torch only when training sta
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
+from codline.core.errors import UserError
 from codline.core.params import Section
+from codline.core.params_errors import plugin_name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +30,8 @@ class TrainingBatch:
     # Only for auxiliary modules with `uses_stages`:
     stages: "list[Tensor]" = field(default_factory=list)  # outputs of the network's stages
     losses: "Tensor | None" = None  # task loss of each image
+    # Only for auxiliary modules with an `unlabeled_view`: the network's outputs for it.
+    view_logits: "Tensor | None" = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,13 @@ class TrainingContext:
 
 
 class Objective(Section):
+    dense: ClassVar[bool] = True  # whether it is defined for segmentation
+
+    def check_task(self, task: str) -> None:
+        if task == "segmentation" and not self.dense:
+            found = f"found {plugin_name(type(self))!r}, which is not defined for segmentation"
+            raise UserError(f"params.yaml: train.objectives: {found}")
+
     def make_auxiliary(self, network: "Network", context: TrainingContext) -> "AuxiliaryModule | None":
         """None if there is nothing to add to the task loss in this cycle."""
         raise NotImplementedError

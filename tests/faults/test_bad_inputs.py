@@ -84,7 +84,7 @@ SENTENCES = [
         "or [] for labels alone",
     ),
     ("train.objectives", {}, "train.objectives: found {}, expected a list"),
-    ("train.objectives", [{}], "train.objectives.0.name: missing; expected one of cyclic, ema, ll4al"),
+    ("train.objectives", [{}], "train.objectives.0.name: missing; expected one of cyclic, ema, fixmatch, ll4al"),
     ("train.objectives", ["ema"], "train.objectives.0: found 'ema', expected keys beneath it, such as name"),
     ("train.objectives", [{"name": "emma"}], "train.objectives.0.name: unknown objective 'emma'; did you mean ema?"),
     (

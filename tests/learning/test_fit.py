@@ -41,6 +41,7 @@ OBJECTIVES: dict[str, list[dict[str, Any]]] = {
     "ema": [EMA],
     "ll4al": [LL4AL],
     "ema and ll4al": [EMA | {"heads": 2}, LL4AL],
+    "fixmatch": [{"name": "fixmatch", "threshold": 0.4}],
 }
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {},

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from codline.models.networks.network import Network
 from codline.objectives.base import TrainingBatch
@@ -21,6 +21,10 @@ class AuxiliaryModule(nn.Module):
 
     def start_step(self, progress: float) -> None:
         """Called before every step, with the completed fraction of the training."""
+
+    def unlabeled_view(self, images: Tensor, generator: Generator) -> Tensor | None:
+        """Another view of the augmented, unlabeled uint8 images, if the loss needs the network's outputs for one."""
+        return None
 
     def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
         """With `uses_unlabeled` False, `unlabeled` may be the labeled batch again."""
