@@ -1,8 +1,9 @@
 """auxiliary.safetensors: what training keeps next to the model, for scoring and for the next cycle.
 
-It holds the states of the objectives' auxiliary modules (a teacher, a second head, a loss predictor), snapshots, and
-the members of the committee. Tensors are named `objective.<name of the objective>.<key>`,
-`snapshot.<steps before the end>.<key>`, `member.<number>.network.<key>` and `member.<number>.objective.<...>`.
+It holds the states of the objectives' auxiliary modules (a teacher, a second head, a loss predictor), snapshots, the
+members of the committee, and the number of steps. Tensors are named `objective.<name of the objective>.<key>`,
+`snapshot.<steps before the end>.<key>`, `member.<number>.network.<key>`, `member.<number>.objective.<...>` and
+`steps.total`.
 """
 
 from pathlib import Path
@@ -15,12 +16,12 @@ from codline.models.networks.loss_predictor import LossPredictor, predictor_from
 from codline.models.networks.network import Network
 
 # Prefixes of tensor names, in this file and in a training's state.
-OBJECTIVE, SNAPSHOT, MEMBER = "objective", "snapshot", "member"
+OBJECTIVE, SNAPSHOT, MEMBER, STEPS = "objective", "snapshot", "member", "steps"
 
 
 def write_auxiliary(path: Path, cycle: str, tensors: dict[str, Tensor]) -> None:
     """Write those tensors of a training's final state that are used after it."""
-    groups = (OBJECTIVE, SNAPSHOT, MEMBER)
+    groups = (OBJECTIVE, SNAPSHOT, MEMBER, STEPS)
     auxiliary = {key: value for key, value in tensors.items() if key.partition(".")[0] in groups}
     write_tensors(path, auxiliary, {"cycle": cycle})
 
@@ -39,6 +40,11 @@ def objective_states(auxiliary: dict[str, Tensor]) -> dict[str, dict[str, Tensor
 def snapshot_steps(auxiliary: dict[str, Tensor]) -> list[int]:
     """For each snapshot, the number of steps before the end of training at which it was taken."""
     return sorted({int(key.split(".")[0]) for key in tensors_under(SNAPSHOT, auxiliary)})
+
+
+def training_steps(auxiliary: dict[str, Tensor]) -> int:
+    """Number of steps of the training."""
+    return int(auxiliary[f"{STEPS}.total"])
 
 
 def count_members(auxiliary: dict[str, Tensor]) -> int:

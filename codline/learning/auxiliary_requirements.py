@@ -1,5 +1,7 @@
 """Refuses strategies that need networks which training does not keep; known from params.yaml or from a file."""
 
+from collections.abc import Sequence
+
 from codline.core.errors import UserError
 
 
@@ -16,7 +18,7 @@ def is_member(name: str | int) -> bool:
     return isinstance(name, str) and name.startswith("member.")
 
 
-def require_auxiliary_network(name: str | int, has_average: bool, snapshots: list[int], members: int) -> None:
+def require_auxiliary_network(name: str | int, has_average: bool, snapshots: Sequence[float], members: int) -> None:
     """Refuse a network that training does not keep."""
     if name == "average" and not has_average:
         raise UserError(

@@ -13,8 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from codline.core.errors import TrainingError, UserError
 from codline.data.dense_outputs import IGNORE_INDEX
 from codline.data.masks import CachedTargets
+from codline.data.splits import resolve_amount
 from codline.learning import task_loss
-from codline.learning.auxiliary_networks import OBJECTIVE, SNAPSHOT
+from codline.learning.auxiliary_networks import OBJECTIVE, SNAPSHOT, STEPS
 from codline.learning.compute import autocast
 from codline.learning.inference import Normalize, TakeImages, batch_slices
 from codline.learning.model_file import tensors_under
@@ -95,13 +96,15 @@ class TrainingRun:
         self.optimizer = make_optimizer(recipe, [*network.parameters(), *additional])
         self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
         self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
-        if recipe.snapshots and max(recipe.snapshots) > self.total_steps:
+        before_end = [resolve_amount(snapshot, self.total_steps) for snapshot in recipe.snapshots]
+        if before_end and max(before_end) > self.total_steps:
             raise UserError(
-                f"params.yaml: train.snapshots: found {max(recipe.snapshots)} steps before the end, "
+                f"params.yaml: train.snapshots: found {max(before_end)} steps before the end, "
                 f"but training takes only {self.total_steps} steps"
             )
-        self.snapshot_at = {self.total_steps - before_end: before_end for before_end in recipe.snapshots}
+        self.snapshot_at = {self.total_steps - steps: steps for steps in before_end}
         self.snapshots: dict[str, Tensor] = {}
+        self.step_counts = {"total": torch.tensor(self.total_steps)}
         self.save_snapshot()
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
@@ -249,6 +252,7 @@ class TrainingRun:
             "optimizer": moments,
             "random": random_states,
             SNAPSHOT: self.snapshots,
+            STEPS: self.step_counts,
         }
         return {f"{group}.{key}": value for group, tensors in groups.items() for key, value in tensors.items()}
 

@@ -1,8 +1,9 @@
 """Hyperparameters of training."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     PositiveFloat,
@@ -13,9 +14,15 @@ from pydantic import (
 )
 
 from codline.core.errors import UserError
-from codline.core.params import Section
+from codline.core.params import Section, is_amount
 from codline.learning.augmentation import Augmentation
 from codline.objectives import AnyObjective
+
+
+def check_steps(value: Any) -> Any:
+    if not is_amount(value):
+        raise ValueError("a share of the steps (more than 0, less than 1) or a number of steps (1, 2, ...)")
+    return value
 
 
 class Recipe(Section):
@@ -35,7 +42,8 @@ class Recipe(Section):
     start_from: Literal["previous", "fresh"]  # the previous cycle's weights, or the initial ones
     augment: Augmentation
     objectives: list[AnyObjective]  # their losses are added to the task loss
-    snapshots: list[PositiveInt] = Field(default=[], max_length=8)  # steps before the end at which weights are kept
+    # How long before the end weights are kept: a number of steps, or a share of the cycle's steps.
+    snapshots: list[Annotated[int | float, BeforeValidator(check_steps)]] = Field(default=[], max_length=8)
     committee: int = Field(default=0, ge=0, le=16)  # networks trained besides the model, for the strategy qbc
 
     @model_validator(mode="before")

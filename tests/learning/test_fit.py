@@ -343,6 +343,13 @@ def test_snapshot_has_the_weights_of_the_given_number_of_steps_before_the_end() 
     assert tensors_under("snapshot.1", final.tensors).keys() == first.keys()
 
 
+def test_snapshot_can_be_a_share_of_the_steps_before_the_end() -> None:
+    _, by_share = train(make_recipe(snapshots=[0.2, 1]))
+    _, by_number = train(make_recipe(snapshots=[EPOCHS * STEPS // 5, 1]))
+    assert_same_tensors(by_share.tensors, by_number.tensors)
+    assert int(by_share.tensors["steps.total"]) == EPOCHS * STEPS
+
+
 def test_snapshots_are_the_same_after_a_resume_and_change_nothing_else() -> None:
     recipe, states = make_recipe(snapshots=[2, 4, 11]), list[TrainingState]()
     uninterrupted, expected = train(recipe, on_epoch=copy_into(states))
