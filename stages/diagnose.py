@@ -15,7 +15,7 @@ from stages.runner import In, Out, run
 class Params(Section):
     buckets: PositiveInt = 20  # of equal size, by descending score
     bootstrap: PositiveInt = 1000  # resamples for Spearman's interval
-    gradients: NonNegativeInt = 100  # unlabeled images to measure output gradients of; unused for segmentation
+    gradients: NonNegativeInt = 100  # images to measure gradients at, half of them labeled; unused for segmentation
     batch_size: PositiveInt = 512
 
 
@@ -28,6 +28,7 @@ def diagnose(
     images: In,
     dataset: In,
     oracle: In,
+    labeled: In,
     model: In,
     auxiliary: In,
     outputs: In,
@@ -36,9 +37,10 @@ def diagnose(
     query: In,
     diagnostics: Out,
 ) -> None:
-    from codline.evaluation import diagnosis, rank_statistics
-    from codline.learning import auxiliary_networks, gradient_norm, inference, model_file
+    from codline.evaluation import diagnosis, network_diagnosis, rank_statistics
     from codline.learning.compute import configure
+    from codline.learning.gradient_norm import GradientSample
+    from codline.learning.inference import Normalize
 
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
@@ -55,24 +57,23 @@ def diagnose(
         ids, labels, current, previous, random_scores, classes=len(info.classes), chunk_size=params.batch_size
     )
 
-    network, card = model_file.load_network(model, classes=len(info.classes), shape=info.shape)
-    take, normalize = image_store.open_image_store(images).take, inference.Normalize(info.mean, info.std, device)
-    norm, tod, snapshots = None, {}, auxiliary_networks.read_auxiliary(auxiliary)
-    if info.task == "classification":
-        drawn = generator(seed, "gradients", cycle).choice(ids, min(params.gradients, len(ids)), replace=False)
-        norm = gradient_norm.mean_squared_norm(network.to(device), take, drawn, normalize)
-    for steps in auxiliary_networks.snapshot_steps(snapshots):
-        empty = card.spec.uninitialized_network(card.classes, card.shape)
-        earlier = auxiliary_networks.load_auxiliary_network(empty, steps, snapshots).to(device)
-        earlier_logits = inference.stream_logits(earlier, take, ids, normalize, params.batch_size, subsample=True)
-        tod[str(steps)] = diagnosis.discrepancy_capture(statistics, current, earlier_logits)
+    take, sample = image_store.open_image_store(images).take, None
+    if info.task == "classification" and params.gradients:
+        pools = {"labeled": read_ids(labeled, tables.LABELED), "unlabeled": ids}
+        sample = GradientSample(pools, params.gradients, generator(seed, "gradients", cycle), take)
+    networks = network_diagnosis.networks_in_training(model, auxiliary, len(info.classes), info.shape, device)
+    normalize = Normalize(info.mean, info.std, device)
+    of_networks = network_diagnosis.diagnose_networks(
+        networks, statistics, current, sample, take, normalize, params.batch_size
+    )
 
     rng = generator(seed, "diagnose", cycle)
     ranking = rank_statistics.ranking_quality(
-        table["score"].to_numpy(), statistics.losses, ids, rng, resamples=params.bootstrap, buckets=params.buckets
-    )
+        table["score"].to_numpy() if tables.ranks_pool(scores) else None,
+        statistics.losses, ids, rng, resamples=params.bootstrap, buckets=params.buckets,
+    )  # fmt: skip
     of_query = diagnosis.query_statistics(statistics, np.isin(ids, read_ids(query, tables.QUERY)))
-    write_json(diagnostics, ranking | of_query | {"squared_gradient_norm": norm, "tod": tod})
+    write_json(diagnostics, ranking | of_query | of_networks)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,8 @@ def score(
             write_outputs(batch.ids, batch.logits[0])
             scorer.add(batch)
             advance(min(done * params.batch_size, len(candidates)))
-    tables.write_table(pa.table([candidates, scorer.scores()], schema=tables.SCORES), tables.SCORES, scores)
+    schema = tables.schema_of_scores(tables.SCORES, scorer.ranks_pool)
+    tables.write_table(pa.table([candidates, scorer.scores()], schema=schema), tables.SCORES, scores)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,8 @@ def select(
 
     best = picker.pick(candidates(), budget, generator(seed, "picking", cycle))
     ranks = np.arange(1, budget + 1, dtype=np.int32)
-    tables.write_columns([best.ids, ranks, best.scores], tables.QUERY, query)
+    schema = tables.schema_of_scores(tables.QUERY, tables.ranks_pool(scores))
+    tables.write_columns([best.ids, ranks, best.scores], schema, query)
 
 
 def read_scores(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -3,6 +3,7 @@
 import threading
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -97,28 +98,33 @@ def format_progress(note: dict[str, Any]) -> str:
     return f"{note['unit']} {note['done']} of {note['total']}{loss}"
 
 
-# Columns after the primary metric: key in metrics.json, heading, format. A task has some of them.
-METRIC_COLUMNS = (
+# Columns after the primary metric: key in metrics.json or diagnostics.json, heading, format. Campaigns have some.
+COLUMNS = (
     ("balanced_accuracy", "balanced\naccuracy", ".1%"),
     ("macro_f1", "macro\nF1", ".1%"),
     ("loss", "loss", ".3f"),
+    ("loss_ratio", "query\nloss", ".2f"),
+    ("spearman", "Spearman", "+.2f"),
 )
 
 
 def print_learning_curve() -> None:
     pipeline = Pipeline()
     evaluated = evaluated_metrics(pipeline)
-    present = {key for metrics in evaluated.values() for key in metrics}
-    columns = [column for column in METRIC_COLUMNS if column[0] in present]
-    table = Table(title="Learning curve")
-    headings = ["labels", metric_heading(evaluated), *(heading for _, heading, _ in columns), "Spearman"]
+    rows = {cycle: metrics | read_diagnostics(pipeline, cycle) for cycle, metrics in evaluated.items()}
+    columns = [column for column in COLUMNS if any(row.get(column[0]) is not None for row in rows.values())]
+    is_diagnosed = any(key == "loss_ratio" for key, _, _ in columns)
+    caption = "query loss: mean true loss of the query, relative to all unlabelled images" if is_diagnosed else None
+    table = Table(title="Learning curve", caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fits 80 columns
+    headings = ["labels", metric_heading(evaluated), *(heading for _, heading, _ in columns)]
     for heading in ("cycle", *headings):
         table.add_column(heading, justify="left" if heading == "cycle" else "right", no_wrap=True)
-    for cycle, metrics in evaluated.items():
-        spearman = read_spearman(pipeline, cycle)
-        values = [format(metrics[key], style) for key, _, style in columns]
-        last = "" if spearman is None else f"{spearman:+.2f}"
-        table.add_row(cycle, f"{metrics['labels']:,}", str(primary_metric(metrics)), *values, last)
+    for cycle, row in rows.items():
+        values = [row.get(key) for key, _, _ in columns]
+        cells = [
+            "" if value is None else format(value, column[2]) for value, column in zip(values, columns, strict=True)
+        ]
+        table.add_row(cycle, f"{row['labels']:,}", str(primary_metric(row)), *cells)
     console.print(table)
 
 
@@ -130,13 +136,13 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     return "  ".join([f"{metric.name} {metric}", *means])
 
 
-def read_spearman(pipeline: Pipeline, cycle: str) -> float | None:
-    """Rank correlation of a cycle's scores with true losses, if the cycle has a query and was diagnosed."""
+def read_diagnostics(pipeline: Pipeline, cycle: str) -> dict[str, Any]:
+    """diagnostics.json of a cycle that has a query and was diagnosed. It shares no key with metrics.json."""
     if cycle not in pipeline.queries:
-        return None
+        return {}
     path = pipeline.path("diagnose", "diagnostics", cycle)
-    spearman: float | None = read_json(path).get("spearman") if path.exists() else None
-    return spearman
+    diagnostics: dict[str, Any] = read_json(path) if path.exists() else {}
+    return diagnostics
 
 
 def print_status(outdated: list[str], running: dict[str, int], missing_labels: list[str]) -> None:

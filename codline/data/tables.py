@@ -95,6 +95,7 @@ CURVE = pa.schema(
         ("validation_accuracy", pa.float64()),
         ("loss", pa.float64()),
         ("calibration_error", pa.float64()),
+        ("loss_ratio", pa.float64()),
         ("spearman", pa.float64()),
     ]
 )
@@ -284,6 +285,20 @@ def check_schema(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
 
 def describe_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def schema_of_scores(schema: pa.Schema, ranks_pool: bool) -> pa.Schema:
+    """`schema` for scores that rank the whole pool, or for those of a strategy that selects a whole query.
+
+    The latter are the order of the query, and 0 for all other images: the query itself is their only content.
+    """
+    return schema if ranks_pool else with_metadata(schema, {"ranks_pool": False})
+
+
+def ranks_pool(path: Path) -> bool:
+    """Whether the scores of this file, which are SCORES or QUERY, rank the whole pool."""
+    with translate_read_errors(path):
+        return bool(read_metadata(pq.read_schema(path)).get("ranks_pool", True))
 
 
 def read_metadata(schema: pa.Schema) -> dict[str, Any]:

@@ -82,8 +82,12 @@ def discrepancy_capture(
 
 
 def query_statistics(statistics: ImageStatistics, is_queried: np.ndarray) -> dict[str, Any]:
-    """Losses and classes of the query, and its overlap with the queries of other strategies."""
+    """Losses and classes of the query, and its overlap with the queries of other strategies.
+
+    `loss_ratio`, the mean loss of the query by that of all unlabeled images, compares any two strategies: 1 is chance.
+    """
     ids, query = statistics.ids, statistics.ids[is_queried]
+    mean, mean_of_query = (float(losses.mean()) for losses in (statistics.losses, statistics.losses[is_queried]))
     overlaps = {
         name: rank_statistics.overlap(query, ids[rank_statistics.descending_order(scores, ids)[: len(query)]])
         for name, scores in statistics.strategy_scores.items()
@@ -91,7 +95,9 @@ def query_statistics(statistics: ImageStatistics, is_queried: np.ndarray) -> dic
     discrepancies = statistics.discrepancies[~np.isnan(statistics.discrepancies)]
     return {
         "mean_discrepancy": float(discrepancies.mean()) if len(discrepancies) else None,
-        "mean_loss_of_query": float(statistics.losses[is_queried].mean()),
+        "mean_loss": mean,
+        "mean_loss_of_query": mean_of_query,
+        "loss_ratio": mean_of_query / mean if mean else None,
         "overlap": overlaps,
         "classes_in_query": statistics.class_counts[is_queried].sum(axis=0).tolist(),
     }

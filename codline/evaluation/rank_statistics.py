@@ -14,10 +14,24 @@ PERCENT = np.arange(1, 101)
 CONFIDENCE_LEVEL = 0.95  # of the bootstrap interval
 
 
+RANKING_KEYS = ("spearman", "spearman_low", "spearman_high", "mean_score", "bucket_losses", "capture", "capture_gain")
+
+
 def ranking_quality(
-    scores: np.ndarray, losses: np.ndarray, ids: np.ndarray, rng: np.random.Generator, *, resamples: int, buckets: int
+    scores: np.ndarray | None,
+    losses: np.ndarray,
+    ids: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    resamples: int,
+    buckets: int,
 ) -> dict[str, Any]:
-    """Rank correlation of scores and losses with its bootstrap interval, bucket losses and capture curve."""
+    """Rank correlation of scores and losses with its bootstrap interval, bucket losses and capture curve.
+
+    Without scores, as of strategies that select whole queries and do not rank the pool, every value is None.
+    """
+    if scores is None:
+        return dict.fromkeys(RANKING_KEYS)
     low, high = spearman_interval(scores, losses, rng, resamples) or (None, None)
     captured = capture_curve(scores, losses, ids)
     return {
@@ -25,7 +39,6 @@ def ranking_quality(
         "spearman_low": low,
         "spearman_high": high,
         "mean_score": float(scores.mean()),
-        "mean_loss": float(losses.mean()),
         "bucket_losses": bucket_losses(scores, losses, ids, buckets).tolist(),
         "capture": captured.tolist(),
         "capture_gain": capture_gain(captured),

@@ -1,6 +1,6 @@
 """The report's charts: arrays in, figures out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,8 @@ from codline.report.chart_layout import (
 
 MAX_WRITTEN_COUNT = 10_000  # larger counts do not fit into a cell
 DASHED = (0, (3, 2))
+# Steps, mean squared gradient norms and their coefficients of variation over images.
+NormCurve = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class RankingQuality(NamedTuple):
@@ -113,7 +115,7 @@ def training_losses(curves: dict[str, dict[str, np.ndarray]], width: float = WID
 
 @chart_style()
 def trends(labels: Sequence[int], curves: Mapping[str, Sequence[float | None]], width: float = WIDE) -> Figure:
-    """Means over the unlabeled images against the number of labels; a missing value interrupts its curve."""
+    """Means over images against the number of labels; a missing value interrupts its curve."""
     figure = new_figure(width, 220)
     axes = add_panel(figure, Margins(38, 36, 14, 30))
     axes.set(yscale="log", xlabel="labels")
@@ -128,6 +130,41 @@ def trends(labels: Sequence[int], curves: Mapping[str, Sequence[float | None]], 
     axes.set_xticks([labels[i] for i in labeled], [f"{labels[i]:,}" for i in labeled])
     log_ticks(axes)
     return figure
+
+
+@chart_style()
+def gradient_norms(cycles: Mapping[str, NormCurve], width: float = WIDE) -> Figure:
+    """Mean squared gradient norms, {cycle: (steps, means, coefficients of variation)}, with the deviation as a band.
+
+    The last step of each cycle is its end. Cycles have the same width, however many steps they take.
+    """
+    figure = new_figure(width, 220)
+    axes = add_panel(figure, Margins(38, 14, 14, 42))
+    colors = {"within the cycle": INK, "after the cycle": ACCENT}
+    x, means, variations = (np.concatenate(values) for values in zip(*cycles_in_sequence(cycles), strict=True))
+    axes.fill_between(x, means * (1 - variations), means * (1 + variations), color=INK, alpha=0.08, linewidth=0)
+    axes.plot(x, means, color=INK, linewidth=1.2)
+    is_end = x == np.round(x)
+    markers: dict[str, Any] = {"marker": "o", "markersize": 6, "markeredgecolor": PAPER, "markeredgewidth": 1.2}
+    axes.plot(x[is_end], means[is_end], color=ACCENT, linewidth=2, **markers)
+    add_legend(axes, colors, 26)
+    labeled = spaced_indices(np.arange(len(cycles)) * (width - 52) / len(cycles), 24)
+    for i, cycle in enumerate(cycles):
+        axes.axvline(i + 1, color=GRID, linewidth=1, zorder=0)
+        if i in labeled:
+            axes.annotate(
+                cycle, (i + 0.5, 1), (0, 5), ("data", "axes fraction"), "offset points", ha="center", color=MUTED
+            )
+    axes.set(xlim=(0, len(cycles) + 0.1), xticks=[], ylim=(0, 1.06 * (means * (1 + variations)).max()))
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_formatter(FuncFormatter(format_tick))
+    return figure
+
+
+def cycles_in_sequence(cycles: Mapping[str, NormCurve]) -> Iterator[NormCurve]:
+    """The curves with steps from 0 to 1 in the first cycle, 1 to 2 in the second, and so on."""
+    for place, (steps, means, variations) in enumerate(cycles.values()):
+        yield place + steps / steps[-1], means, variations
 
 
 @chart_style()

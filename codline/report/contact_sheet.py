@@ -16,18 +16,17 @@ MAX_IMAGES = 36
 def render_contact_sheet(pipeline: Pipeline, cycle: str) -> bytes:
     """A PNG of the images by rank, each with its label ("?" if it has none yet), rank, and file name or score."""
     info = dataset_info.read_dataset_info(pipeline.path("annotate", "dataset", cycle))
-    query = tables.read_table(pipeline.path("annotate", "query", cycle), tables.QUERY).sort_by("rank")
+    path = pipeline.path("annotate", "query", cycle)
+    query, ranks_pool = tables.read_table(path, tables.QUERY).sort_by("rank"), tables.ranks_pool(path)
     query = query.slice(0, MAX_IMAGES)
     annotations = pipeline.path("annotate", "annotations", cycle)
     labels = read_annotations(annotations, len(info.classes))
     names = ImageNames(pipeline.path("annotate", "files", cycle)).names_of(query["id"].to_numpy())
-    captions = [
-        (
-            label_text(labels[i], info.classes) if i in labels else "?",
-            f"#{rank} · {names[i][0].rpartition('/')[2] if i in names else f'{score:.3g}'}",
-        )
-        for i, rank, score in zip(*query.select(["id", "rank", "score"]).to_pydict().values(), strict=True)
-    ]
+    captions = []
+    for i, rank, score in zip(*query.select(["id", "rank", "score"]).to_pydict().values(), strict=True):
+        detail = names[i][0].rpartition("/")[2] if i in names else f"{score:.3g}" if ranks_pool else ""
+        label = label_text(labels[i], info.classes) if i in labels else "?"
+        captions.append((label, f"#{rank} · {detail}" if detail else f"#{rank}"))
     take = image_store.open_image_store(pipeline.path("score", "images", cycle)).take
     outputs = pipeline.path("score", "outputs", cycle)
     return gallery.image_grid(query_pictures(query["id"].to_numpy(), take, info, annotations, outputs), captions)

@@ -26,14 +26,14 @@ def draw_charts(campaign: CampaignResult, width: float = WIDE) -> dict[str, Figu
         "learning_curve": charts.learning_curve(labels, primary, campaign.pool, width),
         "training": charts.training_losses(losses, width),
     }
-    if rankings := [ranking_quality(*both, campaign.pool) for both in diagnosed if both[0].query]:
+    if diagnosed:
+        figures["query_loss"] = loss_of_query(campaign, width)
+        figures["trends"] = discrepancy_and_loss(campaign, width)
+    if rankings := [each for both in diagnosed if (each := ranking_quality(*both, campaign.pool))]:
         figures["buckets"] = charts.bucket_losses(rankings, width)
         figures["capture"] = charts.capture_curves(rankings, width)
-        figures["trends"] = discrepancy_and_loss(campaign, width)
-    norms = [diagnostics.squared_gradient_norm for _, diagnostics in diagnosed]
-    if norms and None not in norms:
-        labels_of_diagnosed = [cycle.metrics.labels for cycle, _ in diagnosed]
-        figures["gradients"] = charts.trends(labels_of_diagnosed, {"mean squared gradient norm": norms}, width)
+    if norms := {c.name: d.squared_gradient_norm.within_cycle for c, d in diagnosed if d.squared_gradient_norm}:
+        figures["gradients"] = charts.gradient_norms({name: norm.arrays for name, norm in norms.items()}, width)
     if tod := {
         cycle.name: {steps: curve.capture for steps, curve in diagnostics.tod.items()}
         for cycle, diagnostics in diagnosed
@@ -48,17 +48,29 @@ def draw_charts(campaign: CampaignResult, width: float = WIDE) -> dict[str, Figu
     return figures
 
 
-def ranking_quality(cycle: CycleResult, diagnostics: Diagnostics, pool: int) -> charts.RankingQuality:
-    assert cycle.query
+def ranking_quality(cycle: CycleResult, diagnostics: Diagnostics, pool: int) -> charts.RankingQuality | None:
+    """None for a strategy that does not rank the pool."""
+    losses, capture, gain = diagnostics.bucket_losses, diagnostics.capture, diagnostics.capture_gain
+    if cycle.query is None or losses is None or capture is None or gain is None:
+        return None
     return charts.RankingQuality(
         cycle=cycle.name,
-        bucket_losses=diagnostics.bucket_losses,
+        bucket_losses=losses,
         mean_loss=diagnostics.mean_loss,
         queried_share=len(cycle.query.ids) / (pool - cycle.metrics.labels),
         spearman=diagnostics.spearman,
-        capture=diagnostics.capture,
-        capture_gain=diagnostics.capture_gain,
+        capture=capture,
+        capture_gain=gain,
     )
+
+
+def loss_of_query(campaign: CampaignResult, width: float) -> Figure:
+    diagnosed = campaign.diagnosed
+    curves: dict[str, Sequence[float | None]] = {
+        "query": [values.mean_loss_of_query for _, values in diagnosed],
+        "all unlabelled": [values.mean_loss for _, values in diagnosed],
+    }
+    return charts.trends([cycle.metrics.labels for cycle, _ in diagnosed], curves, width)
 
 
 def discrepancy_and_loss(campaign: CampaignResult, width: float) -> Figure:

@@ -78,22 +78,49 @@ class TodCapture(BaseModel):
     capture_gain: float
 
 
+class NormsWithinCycle(BaseModel):
+    """Mean squared gradient norms after some steps of a cycle's training, the last of them at its end."""
+
+    model_config = ConfigDict(frozen=True)
+
+    steps: list[int]
+    all: list[float]
+    variation: list[float]  # coefficient of variation over the images
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return np.array(self.steps), np.array(self.all), np.array(self.variation)
+
+
+class SquaredGradientNorm(BaseModel):
+    """Mean squared gradient norm of a cycle's model over all training images, and the same during its training."""
+
+    model_config = ConfigDict(frozen=True)
+
+    all: float
+    variation: float
+    within_cycle: NormsWithinCycle
+
+
 class Diagnostics(BaseModel):
     """diagnostics.json of a query cycle whose true labels are known."""
 
     model_config = ConfigDict(frozen=True)
 
+    # None if the strategy selects whole queries and does not rank the pool; Spearman's also for constant scores:
     spearman: float | None
     spearman_low: float | None
     spearman_high: float | None
+    bucket_losses: list[float] | None
+    capture: list[float] | None
+    capture_gain: float | None
+    # For every strategy:
     mean_discrepancy: float | None
     mean_loss: float
     mean_loss_of_query: float
-    bucket_losses: list[float]
-    capture: list[float]
-    capture_gain: float
+    loss_ratio: float | None
     overlap: dict[str, float]
-    squared_gradient_norm: float | None
+    squared_gradient_norm: SquaredGradientNorm | None
     tod: dict[int, TodCapture]
 
 
@@ -105,9 +132,10 @@ class QueryResult:
     """
 
     ids: np.ndarray
-    places: list[str]  # rank and score
+    places: list[str]  # rank, and score if the strategy ranks the pool
     files: list[str]  # the first name of each image, "" if it has none
     labels: list[str | None]  # None for an image that has not been labeled
+    ranks_pool: bool  # whether the strategy ranks the pool, so that its scores mean something
     wrong: int  # labels that differ from the truth, if that is known
 
     @property
@@ -137,8 +165,8 @@ class CycleResult:
     @property
     def curve_row(self) -> dict[str, Any]:
         """The cycle's row in curve.csv."""
-        spearman = self.diagnostics.spearman if self.diagnostics else None
-        return {"cycle": self.name, **self.metrics.model_dump(), "spearman": spearman}
+        diagnosed = self.diagnostics.model_dump(include={"loss_ratio", "spearman"}) if self.diagnostics else {}
+        return {"cycle": self.name, **self.metrics.model_dump(), **diagnosed}
 
 
 @dataclass(frozen=True)
@@ -161,6 +189,18 @@ class CampaignResult:
     @property
     def diagnosed(self) -> list[tuple[CycleResult, Diagnostics]]:
         return [(cycle, cycle.diagnostics) for cycle in self.cycles if cycle.diagnostics]
+
+    @property
+    def ranks_pool(self) -> bool:
+        """Whether the strategy ranks the unlabeled images, and does not only select whole queries."""
+        return any(diagnostics.capture is not None for _, diagnostics in self.diagnosed)
+
+    @property
+    def gradient_variation(self) -> str:
+        """Range of the coefficients of variation of squared gradient norms over images."""
+        norms = [diagnostics.squared_gradient_norm for _, diagnostics in self.diagnosed]
+        variations = [value for norm in norms if norm for value in norm.within_cycle.variation]
+        return f"{min(variations):.2f} to {max(variations):.2f}"
 
     @property
     def compared_strategies(self) -> list[str]:
@@ -228,8 +268,10 @@ def read_cycle(folder: Path, classes: list[str], files: Path) -> CycleResult:
 
 def read_query(folder: Path, classes: list[str], files: Path) -> QueryResult:
     query = tables.read_table(folder / "query.parquet", tables.QUERY).sort_by("rank")
+    ranks_pool = tables.ranks_pool(folder / "query.parquet")
     places = {
-        i: f"#{rank} · {format_number(score)}" for i, rank, score in zip(*query.to_pydict().values(), strict=True)
+        i: f"#{rank} · {format_number(score)}" if ranks_pool else f"#{rank}"
+        for i, rank, score in zip(*query.to_pydict().values(), strict=True)
     }
     annotations = read_annotations(folder / "annotations.parquet", len(classes))
     if annotations:
@@ -238,7 +280,7 @@ def read_query(folder: Path, classes: list[str], files: Path) -> QueryResult:
     labels = [label_text(annotations[i], classes) if i in annotations else None for i in places]
     wrong = read_json(folder / "cost.json").get("wrong") or 0 if annotations else 0
     ids = np.array(list(places), np.int64)
-    return QueryResult(ids, list(places.values()), ImageNames(files).first_names(ids), labels, wrong)
+    return QueryResult(ids, list(places.values()), ImageNames(files).first_names(ids), labels, ranks_pool, wrong)
 
 
 Result = TypeVar("Result", bound=BaseModel)

@@ -19,6 +19,8 @@ from codline.strategies.base import BatchStrategy, LabeledFeatures, Outputs, Poo
 class Scorer:
     """Scores each batch as it arrives."""
 
+    ranks_pool = True
+
     def __init__(self, strategy: Strategy, context: ScoringContext) -> None:
         self.strategy, self.context, self.candidate_ids = strategy, context, context.candidate_ids
         self.first_cycle, self.rng = context.networks.first_cycle, context.generator("selection")
@@ -79,6 +81,8 @@ class Scorer:
 
 class BatchSelectionScorer(Scorer):
     """Collects the whole pool, then scores the selected query budget, budget - 1, ..., 1 and all other images 0."""
+
+    ranks_pool = False
 
     def __init__(self, strategy: BatchStrategy, context: ScoringContext, budget: int, labeled: Path) -> None:
         super().__init__(strategy, context)

@@ -126,7 +126,8 @@ def learning_curves(runs: list[Run]) -> Points:
     """One point per evaluated cycle, at its number of labels."""
     evaluated = [run.data.metrics for run in runs if "labels" in run.data.metrics]
     cycles = {int(metrics["labels"]): metrics for metrics in sorted(evaluated, key=itemgetter("labels"))}
-    names = {name: name for name in LEARNING_CURVES} | {"spearman": "diagnose/spearman"}
+    names = {name: name for name in LEARNING_CURVES}
+    names |= {name: f"diagnose/{name}" for name in ("loss_ratio", "spearman")}
     curves = {
         name: {labels: metrics[key] for labels, metrics in cycles.items() if key in metrics}
         for name, key in names.items()

@@ -75,6 +75,22 @@ def test_learning_curve_has_a_row_with_an_interval_for_every_cycle(terminal: io.
     assert "balanced" in terminal.getvalue()
 
 
+@pytest.mark.parametrize("ranks_pool", [True, False])
+def test_learning_curve_has_the_loss_ratio_and_of_strategies_that_rank_also_spearman(
+    terminal: io.StringIO, workspace: Workspace, ranks_pool: bool
+) -> None:
+    path = workspace.path("diagnose", "diagnostics", "c2")
+    for cycle in ("c1", "c2"):
+        values = {"loss_ratio": 1.5, "spearman": 0.25 if ranks_pool else None}
+        workspace.path("diagnose", "diagnostics", cycle).write_text(json.dumps(json.loads(path.read_text()) | values))
+    display.console.width = 80
+    display.print_learning_curve()
+    rows = [line.split() for line in terminal.getvalue().splitlines() if line.split()[:1] in (["c1"], ["c2"])]
+    assert [row[8:] for row in rows] == [["1.50", *["+0.25"] * ranks_pool]] * 2
+    assert ("Spearman" in terminal.getvalue()) == ranks_pool
+    assert "…" not in terminal.getvalue()
+
+
 def test_status_shows_metrics_of_cycles_that_are_up_to_date_alone(terminal: io.StringIO, workspace: Workspace) -> None:
     display.print_status(["train@c3", "evaluate@c3", "report"], {}, [])
     assert re.findall(r"(c\d) .*\d\.\d\]", terminal.getvalue()) == ["c1", "c2"]

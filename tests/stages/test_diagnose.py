@@ -12,8 +12,10 @@ from codline.acquisition.discrepancy import discrepancy
 from codline.core.files import read_json, write_json
 from codline.core.params import Compute
 from codline.data import image_store, output_store, tables
-from codline.evaluation.rank_statistics import capture_curve
+from codline.evaluation.rank_statistics import RANKING_KEYS, capture_curve
 from codline.learning import auxiliary_networks, inference, model_file
+from codline.learning.gradient_norm import squared_norms
+from codline.models.networks.network import Network
 from codline.models.small_cnn import SmallCnn
 from stages.diagnose import Params, diagnose
 from tests.workspace import Workspace
@@ -32,7 +34,14 @@ def write_outputs(path: Path, cycle: str, ids: np.ndarray, logits_of_0: list[flo
 
 
 def run_diagnose(
-    folder: Path, scores: list[float], query: list[int], buckets: int = 2, previous: str = "c1", missing: int = 0
+    folder: Path,
+    scores: list[float],
+    query: list[int],
+    buckets: int = 2,
+    previous: str = "c1",
+    missing: int = 0,
+    ranks_pool: bool = True,
+    gradients: int = 4,
 ) -> dict[str, Any]:
     """`previous` is the cycle of the previous outputs, which lack the first `missing` images."""
     ids = np.arange(10, 15)
@@ -43,7 +52,13 @@ def run_diagnose(
     tables.write_table(pa.table([ids[::-1], LABELS[::-1]], schema=tables.ORACLE), tables.ORACLE, folder / "oracle")
     write_outputs(folder / "outputs", "c2", ids, LOGITS_OF_0)
     write_outputs(folder / "previous_outputs", previous, ids[missing:], PREVIOUS_LOGITS_OF_0[missing:])
-    tables.write_table(pa.table([ids, scores], schema=tables.SCORES), tables.SCORES, folder / "scores")
+    schema = tables.schema_of_scores(tables.SCORES, ranks_pool)
+    tables.write_table(pa.table([ids, scores], schema=schema), tables.SCORES, folder / "scores")
+    tables.write_table(
+        pa.table([[1, 2, 3], [0, 1, 0], ["c1"] * 3, ["simulated"] * 3], schema=tables.LABELED),
+        tables.LABELED,
+        folder / "labeled",
+    )
     rows = pa.table([query, np.arange(len(query), dtype=np.int32), np.ones(len(query))], schema=tables.QUERY)
     tables.write_table(rows, tables.QUERY, folder / "query")
     image_store.write_images(
@@ -53,14 +68,15 @@ def run_diagnose(
     model_file.save_network(
         folder / "model", network, model_file.ModelCard(SmallCnn(width=2).model_dump(), 2, (1, 8, 8), "c2", 3)
     )
+    snapshot = {f"snapshot.5.{key}": value for key, value in network.state_dict().items()}
+    doubled = snapshot["snapshot.5.head.weight"] * 2
     auxiliary_networks.write_auxiliary(
-        folder / "auxiliary", "c2", {f"snapshot.5.{key}": value for key, value in network.state_dict().items()}
+        folder / "auxiliary", "c2", snapshot | {"snapshot.5.head.weight": doubled, "steps.total": torch.tensor(20)}
     )
-    inputs = ("images", "dataset", "oracle", "model", "auxiliary", "outputs", "previous_outputs", "scores", "query")
-    files = {name: folder / name for name in (*inputs, "diagnostics")}
-    diagnose(
-        Params(buckets=buckets, bootstrap=200, gradients=3), seed=0, compute=Compute(device="cpu"), cycle="c2", **files
-    )
+    inputs = ("images", "dataset", "oracle", "labeled", "model", "auxiliary", "outputs", "previous_outputs", "scores")
+    files = {name: folder / name for name in (*inputs, "query", "diagnostics")}
+    params = Params(buckets=buckets, bootstrap=200, gradients=gradients)
+    diagnose(params, seed=0, compute=Compute(device="cpu"), cycle="c2", **files)
     diagnostics: dict[str, Any] = read_json(folder / "diagnostics")
     return diagnostics
 
@@ -95,6 +111,7 @@ def test_diagnose_distinguishes_the_query_from_the_pool(tmp_path: Path) -> None:
     diagnostics = run_diagnose(tmp_path, [0.1, 0.9, 0.8, 0.2, 0.7], [11, 12])
     assert diagnostics["mean_loss"] == pytest.approx(np.mean(LOSSES))
     assert diagnostics["mean_loss_of_query"] == pytest.approx((LOSSES[1] + LOSSES[2]) / 2)
+    assert diagnostics["loss_ratio"] == pytest.approx((LOSSES[1] + LOSSES[2]) / 2 / np.mean(LOSSES))
     assert diagnostics["classes_in_query"] == [1, 1]
     assert diagnostics["mean_score"] == pytest.approx(0.54)
 
@@ -144,18 +161,52 @@ def test_diagnose_gives_full_overlap_of_a_strategy_with_itself(workspace: Worksp
         assert read_json(workspace.path("diagnose", "diagnostics", "c2"))["overlap"][name] == 1.0
 
 
-def test_diagnose_gives_tod_of_every_snapshot_and_the_gradient_norm(tmp_path: Path) -> None:
-    diagnostics = run_diagnose(tmp_path, LOSSES, [11])
-    network, _ = model_file.load_network(tmp_path / "model", classes=2, shape=(1, 8, 8))
+def load_networks(folder: Path) -> tuple[Network, Network]:
+    """The model, and the snapshot of its training."""
+    model, card = model_file.load_network(folder / "model", classes=2, shape=(1, 8, 8))
+    empty = card.spec.uninitialized_network(2, (1, 8, 8))
+    tensors = auxiliary_networks.read_auxiliary(folder / "auxiliary")
+    return model, auxiliary_networks.load_auxiliary_network(empty, 5, tensors)
+
+
+def test_diagnose_gives_tod_of_every_snapshot(tmp_path: Path) -> None:
+    diagnostics, ids = run_diagnose(tmp_path, LOSSES, [11]), np.arange(10, 15)
+    take = image_store.open_image_store(tmp_path / "images").take
     normalize = inference.Normalize([0.0], [1.0], torch.device("cpu"))
-    ids = np.arange(10, 15)
-    ((_, earlier),) = inference.stream_logits(
-        network, image_store.open_image_store(tmp_path / "images").take, ids, normalize, 512
-    )
+    ((_, earlier),) = inference.stream_logits(load_networks(tmp_path)[1], take, ids, normalize, 512)
     now = np.array([[logit, 0.0] for logit in LOGITS_OF_0])
     by_hand = capture_curve(
         discrepancy(output_store.softmax(now), output_store.softmax(earlier)), np.array(LOSSES), ids
     )
     assert list(diagnostics["tod"]) == ["5"]
     assert diagnostics["tod"]["5"]["capture"] == pytest.approx(by_hand)
-    assert diagnostics["squared_gradient_norm"] > 0
+
+
+def test_diagnose_gives_gradient_norms_of_both_pools_within_and_after_the_training(tmp_path: Path) -> None:
+    """Images 1 to 3 are labeled, 10 to 14 unlabeled; a sample of a hundred has all of them."""
+    norms = run_diagnose(tmp_path, LOSSES, [11], gradients=100)["squared_gradient_norm"]
+    pixels = image_store.open_image_store(tmp_path / "images").take(np.array([1, 2, 3, 10, 11, 12, 13, 14]))
+    after, before = (squared_norms(network, torch.from_numpy(pixels) / 255) for network in load_networks(tmp_path))
+    assert norms["labeled"] == pytest.approx(float(after[:3].mean()), rel=1e-4)
+    assert norms["unlabeled"] == pytest.approx(float(after[3:].mean()), rel=1e-4)
+    assert norms["all"] == pytest.approx(float(after.mean()), rel=1e-4)
+    assert norms["variation"] == pytest.approx(float(after.std(correction=0) / after.mean()), rel=1e-3)
+    assert norms["within_cycle"]["steps"] == [15, 20]
+    assert norms["within_cycle"]["all"] == pytest.approx([float(before.mean()), norms["all"]], rel=1e-4)
+    assert norms["within_cycle"]["variation"][1] == norms["variation"]
+
+
+def test_diagnose_measures_no_gradients_if_it_is_given_no_images_for_them(tmp_path: Path) -> None:
+    assert run_diagnose(tmp_path, LOSSES, [11], gradients=0)["squared_gradient_norm"] is None
+
+
+def test_diagnose_gives_no_rank_statistics_of_a_strategy_that_selects_whole_queries(tmp_path: Path) -> None:
+    """Its scores are the order of the query: an oracle that picks the two largest losses would get 0.89."""
+    ranked, unranked = (
+        run_diagnose(tmp_path, [0.0, 2.0, 0.0, 1.0, 0.0], [11, 13], ranks_pool=each) for each in (True, False)
+    )
+    assert ranked["spearman"] == pytest.approx(0.89, abs=0.01)
+    of_ranking = {key for key in ranked if ranked[key] != unranked[key]}
+    assert of_ranking == set(RANKING_KEYS)
+    assert all(unranked[key] is None for key in RANKING_KEYS)
+    assert unranked["loss_ratio"] > 1

@@ -17,6 +17,7 @@ from codline.core.campaign_setup import CampaignSetup
 from codline.core.errors import DataError
 from codline.core.files import write_json
 from codline.data import image_store, tables
+from codline.evaluation.rank_statistics import RANKING_KEYS
 from codline.report import charts
 from codline.report.chart_layout import WIDE, label_placement, spaced_indices
 from codline.report.page import discrepancy_and_loss
@@ -30,7 +31,9 @@ POOL, START, BUDGET = 20, 4, 5
 Finished = tuple[dict[str, Path], dict[str, bytes]]  # paths that the stage got, files of the report
 
 
-def create_campaign(root: Path, *, evaluated: int = 3, has_truth: bool = True) -> dict[str, Path]:
+def create_campaign(
+    root: Path, *, evaluated: int = 3, has_truth: bool = True, ranks_pool: bool = True
+) -> dict[str, Path]:
     """Write three cycles over twenty uniform images, image i of brightness 10 * i; return the stage's paths."""
     ids = np.arange(POOL)
     images = np.repeat(ids * 10, 16).astype(np.uint8).reshape(POOL, 1, 4, 4)
@@ -41,7 +44,7 @@ def create_campaign(root: Path, *, evaluated: int = 3, has_truth: bool = True) -
     for i, name in enumerate(CYCLES[:evaluated]):
         write_evaluation(root / "cycles" / name, i)
         if name != CYCLES[-1]:
-            write_query(root / "cycles" / name, i, has_truth)
+            write_query(root / "cycles" / name, i, has_truth, ranks_pool)
     names_of_files = [[19, 18, 18], ["fish/big <1>.jpg", "b.jpg", "copy of b.jpg"]]
     tables.write_columns(names_of_files, tables.FILES, root / "files.parquet")
     names = {"images": "images.arrow", "dataset": "dataset.json", "files": "files.parquet", "pool": "pool.parquet"}
@@ -67,16 +70,18 @@ def write_evaluation(folder: Path, i: int) -> None:
     (folder / "model.safetensors").write_bytes(f"model of cycle {i}".encode())
 
 
-def write_query(folder: Path, i: int, has_truth: bool) -> None:
+def write_query(folder: Path, i: int, has_truth: bool, ranks_pool: bool) -> None:
     """A query of five images by descending brightness; the rows of its files are not in the order of ranks."""
     ids = queried_ids(i)[::-1]
-    query = pa.table([ids, np.arange(BUDGET, 0, -1), np.linspace(0.1, 0.9, BUDGET)], schema=tables.QUERY)
+    schema = tables.schema_of_scores(tables.QUERY, ranks_pool)
+    query = pa.table([ids, np.arange(BUDGET, 0, -1), np.linspace(0.1, 0.9, BUDGET)], schema=schema)
     tables.write_table(query, tables.QUERY, folder / "query.parquet")
     annotations = pa.table([ids, ids % len(CLASSES), ["simulated"] * BUDGET], schema=tables.ANNOTATIONS)
     tables.write_table(annotations, tables.ANNOTATIONS, folder / "annotations.parquet")
     write_json(folder / "cost.json", {"asked": BUDGET, "answered": BUDGET, "wrong": i})
     if has_truth:
-        write_json(folder / "diagnostics.json", diagnostics_of(i))
+        unknown = {} if ranks_pool else dict.fromkeys(RANKING_KEYS)
+        write_json(folder / "diagnostics.json", diagnostics_of(i) | unknown)
 
 
 def diagnostics_of(i: int) -> dict[str, Any]:
@@ -89,10 +94,17 @@ def diagnostics_of(i: int) -> dict[str, Any]:
         "mean_discrepancy": 0.9 - 0.8 * i,
         "mean_loss": 0.5,
         "mean_loss_of_query": 1.0,
+        "loss_ratio": 2.0,
         "bucket_losses": [1.0, 0.5, 0.0],
         "capture": np.linspace(0.5, 1, 100).tolist(),
         "capture_gain": 0.5,
-        "squared_gradient_norm": 0.5 / (i + 1),
+        "squared_gradient_norm": {
+            "labeled": 3.0,
+            "unlabeled": 4.0,
+            "all": 3.5,
+            "variation": 0.25 + i / 10,
+            "within_cycle": {"steps": [10, 40], "all": [3.0, 3.5], "variation": [0.2, 0.25 + i / 10]},
+        },
         "tod": {"10": {"capture": [0.2, 1.0], "capture_gain": 0.1}, "5": {"capture": [0.1, 1.0], "capture_gain": 0.0}},
         "overlap": {"least_confidence": 0.25, **({"cod": 1.0} if i else {})},
         "classes_in_query": [2, 2, 1],
@@ -140,7 +152,8 @@ def test_report_gives_the_same_bytes_twice_and_leaves_no_other_files(finished_re
 
 
 def test_report_has_every_chart_as_png_and_svg(files: dict[str, bytes]) -> None:
-    names = {"learning_curve", "per_class", "training", "buckets", "capture", "trends", "confusion", "gradients", "tod"}
+    names = {"learning_curve", "per_class", "training", "confusion"}
+    names |= {"query_loss", "buckets", "capture", "trends", "gradients", "tod"}
     assert set(files) == {f"{name}.{kind}" for name in names for kind in ("png", "svg")} | {
         "gallery/c1.png",
         "gallery/c2.png",
@@ -168,7 +181,7 @@ def test_page_uses_no_id_twice(files: dict[str, bytes]) -> None:
 def test_page_describes_every_image_and_chart_in_words(files: dict[str, bytes]) -> None:
     page = files["index.html"].decode()
     assert all(re.search(r'\balt="[^"]+"', tag) for tag in re.findall(r"<img[^>]*>", page))
-    assert len(re.findall(r'role="img" aria-label="[^"]+"', page)) == 9
+    assert len(re.findall(r'role="img" aria-label="[^"]+"', page)) == 10
 
 
 def test_page_escapes_class_names(files: dict[str, bytes]) -> None:
@@ -180,7 +193,7 @@ def test_page_escapes_class_names(files: dict[str, bytes]) -> None:
 
 def test_page_takes_every_color_of_a_chart_from_its_style_sheet(files: dict[str, bytes]) -> None:
     drawings = re.findall(r"<svg viewBox.*?</svg>", files["index.html"].decode(), re.DOTALL)
-    assert len(drawings) == 16  # seven of the nine have a second drawing for phones
+    assert len(drawings) == 18  # eight of the ten have a second drawing for phones
     assert all(not re.search(r"(fill|stroke): #", drawing) for drawing in drawings)
 
 
@@ -296,6 +309,37 @@ def test_trends_chart_has_at_least_two_ticks_however_small_the_range(losses: lis
     axes = charts.trends([100, 200], {"mean COD": [None, losses[1]], "mean true loss": losses}).axes[0]
     low, high = axes.get_ylim()
     assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 2
+
+
+def test_gradient_chart_has_a_line_within_cycles_and_a_point_after_each(files: dict[str, bytes]) -> None:
+    norms = (np.array([10, 40]), np.array([3.0, 3.5]), np.array([0.2, 0.3]))
+    within, after = charts.gradient_norms({"c1": norms, "c2": norms}).axes[0].lines[:2]
+    assert np.asarray(within.get_xydata()).tolist() == [[0.25, 3], [1, 3.5], [1.25, 3], [2, 3.5]]
+    assert np.asarray(after.get_xydata()).tolist() == [[1, 3.5], [2, 3.5]]
+    assert "Coefficient of variation between images: 0.20 to 0.35." in text_of(files)
+
+
+def test_page_of_a_strategy_that_selects_whole_queries_has_losses_and_no_rank_statistics(tmp_path: Path) -> None:
+    paths = create_campaign(tmp_path, ranks_pool=False)
+    found = run_report(paths)
+    text = text_of(found)
+    assert not {"buckets.png", "capture.png"} & set(found)
+    assert {"query_loss.png", "trends.png", "gradients.png"} <= set(found)
+    assert "entropy selects whole queries and does not rank the unlabelled images" in text
+    assert "Spearman" not in text
+    assert "1.00 0.500 2.0" in text
+    assert "Below each image: its label, rank, file." in text
+    assert "#2 · 0.700" not in text
+    rows = tables.read_csv(paths["report"] / "curve.csv", tables.CURVE).to_pylist()
+    assert [(row["loss_ratio"], row["spearman"]) for row in rows] == [(2.0, None), (2.0, None), (None, None)]
+
+
+def test_page_of_a_strategy_that_ranks_has_scores_and_rank_statistics(files: dict[str, bytes]) -> None:
+    text = text_of(files)
+    assert "selects whole queries" not in text
+    assert "0.50 0.41 to 0.58 1.00 0.500 2.0" in text
+    assert "Below each image: its label, rank, score, file." in text
+    assert "#2 · 0.700" in text
 
 
 def test_report_covers_the_evaluated_cycles_of_an_unfinished_campaign(tmp_path: Path) -> None:

@@ -242,6 +242,8 @@ def test_score_stage_writes_the_query_as_descending_scores(workspace: Workspace,
     assert sorted(scores, reverse=True) == [*range(20, 0, -1), *[0] * (len(scores) - 20)]
     query = tables.read_table(workspace.path("select", "query", cycle), tables.QUERY)
     assert query["score"].to_pylist() == list(range(20, 0, -1))
+    assert not tables.ranks_pool(path)
+    assert not tables.ranks_pool(workspace.path("select", "query", cycle))
     before = path.read_bytes()
     workspace.change(**{"score.batch_size": 64})
     workspace.run("score", cycle)

@@ -14,6 +14,7 @@ import pytest
 from codline.core import params
 from codline.core.files import file_sha256, read_json, write_json
 from codline.data import tables
+from codline.evaluation.rank_statistics import RANKING_KEYS
 from codline.runtime import state_directory
 from codline.runtime.campaign_identity import CampaignIdentity
 from tests.tracking.mlflow_view import (
@@ -135,9 +136,24 @@ def test_sync_logs_the_training_curve_and_every_number_of_the_diagnostics(tracke
     assert points(runs()["c2"])["train/task_loss"] == expected
     diagnostics, metrics = read_json(tracked.path("diagnose", "diagnostics", "c2")), runs()["c2"].data.metrics
     plain = {f"diagnose/{key}": value for key, value in diagnostics.items() if isinstance(value, float)}
-    assert {f"diagnose/{key}" for key in ("spearman", "spearman_low", "mean_discrepancy", "capture_gain")} <= set(plain)
+    assert {f"diagnose/{key}" for key in ("spearman", "spearman_low", "loss_ratio", "capture_gain")} <= set(plain)
     overlaps = {f"diagnose/overlap/{name}": share for name, share in diagnostics["overlap"].items()}
-    assert {key: value for key, value in metrics.items() if key.startswith("diagnose/")} == plain | overlaps
+    del diagnostics["squared_gradient_norm"]["within_cycle"]
+    norms = {
+        f"diagnose/squared_gradient_norm/{key}": norm for key, norm in diagnostics["squared_gradient_norm"].items()
+    }
+    assert {key: value for key, value in metrics.items() if key.startswith("diagnose/")} == plain | overlaps | norms
+    assert runs()[CAMPAIGN].data.metrics["loss_ratio"] == diagnostics["loss_ratio"]
+
+
+def test_sync_logs_no_rank_statistics_of_a_strategy_that_selects_whole_queries(tracked: Workspace) -> None:
+    path = tracked.path("diagnose", "diagnostics", "c2")
+    write_json(path, read_json(path) | dict.fromkeys(RANKING_KEYS))
+    sync_cycles(tracked, "c2")
+    metrics = runs()["c2"].data.metrics
+    assert "diagnose/loss_ratio" in metrics
+    assert not [key for key in metrics if key.removeprefix("diagnose/") in RANKING_KEYS]
+    assert "spearman" not in runs()[CAMPAIGN].data.metrics
 
 
 def test_sync_repeated_leaves_the_same_runs_and_points(tracked: Workspace) -> None:
