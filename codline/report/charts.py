@@ -144,9 +144,9 @@ def gradient_norms(cycles: Mapping[str, NormCurve], width: float = WIDE) -> Figu
     x, means, variations = (np.concatenate(values) for values in zip(*cycles_in_sequence(cycles), strict=True))
     axes.fill_between(x, means * (1 - variations), means * (1 + variations), color=INK, alpha=0.08, linewidth=0)
     axes.plot(x, means, color=INK, linewidth=1.2)
-    is_end = x == np.round(x)
+    ends = np.cumsum([len(steps) for steps, _, _ in cycles.values()]) - 1
     markers: dict[str, Any] = {"marker": "o", "markersize": 6, "markeredgecolor": PAPER, "markeredgewidth": 1.2}
-    axes.plot(x[is_end], means[is_end], color=ACCENT, linewidth=2, **markers)
+    axes.plot(x[ends], means[ends], color=ACCENT, linewidth=2, **markers)
     add_legend(axes, colors, 26)
     labeled = spaced_indices(np.arange(len(cycles)) * (width - 52) / len(cycles), 24)
     for i, cycle in enumerate(cycles):

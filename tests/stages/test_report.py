@@ -312,9 +312,9 @@ def test_trends_chart_has_at_least_two_ticks_however_small_the_range(losses: lis
 
 
 def test_gradient_chart_has_a_line_within_cycles_and_a_point_after_each(files: dict[str, bytes]) -> None:
-    norms = (np.array([10, 40]), np.array([3.0, 3.5]), np.array([0.2, 0.3]))
+    norms = (np.array([0, 10, 40]), np.array([2, 3.0, 3.5]), np.array([0.1, 0.2, 0.3]))
     within, after = charts.gradient_norms({"c1": norms, "c2": norms}).axes[0].lines[:2]
-    assert np.asarray(within.get_xydata()).tolist() == [[0.25, 3], [1, 3.5], [1.25, 3], [2, 3.5]]
+    assert np.asarray(within.get_xydata()).tolist() == [[0, 2], [0.25, 3], [1, 3.5], [1, 2], [1.25, 3], [2, 3.5]]
     assert np.asarray(after.get_xydata()).tolist() == [[1, 3.5], [2, 3.5]]
     assert "Coefficient of variation between images: 0.20 to 0.35." in text_of(files)
 
