@@ -3,6 +3,8 @@
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
 from codline.core.files import atomic_write
 from codline.data import dataset_info, image_store, tables
 from codline.data.image_names import ImageNames
@@ -14,22 +16,26 @@ MAX_IMAGES = 36
 
 
 def render_contact_sheet(pipeline: Pipeline, cycle: str) -> bytes:
-    """A PNG of the images by rank, each with its label ("?" if it has none yet), rank, and file name or score."""
+    """A PNG of the images by rank."""
     info = dataset_info.read_dataset_info(pipeline.path("annotate", "dataset", cycle))
-    path = pipeline.path("annotate", "query", cycle)
-    query, ranks_pool = tables.read_table(path, tables.QUERY).sort_by("rank"), tables.ranks_pool(path)
+    query = tables.read_table(pipeline.path("annotate", "query", cycle), tables.QUERY).sort_by("rank")
     query = query.slice(0, MAX_IMAGES)
-    annotations = pipeline.path("annotate", "annotations", cycle)
-    labels = read_annotations(annotations, len(info.classes))
-    names = ImageNames(pipeline.path("annotate", "files", cycle)).names_of(query["id"].to_numpy())
-    captions = []
-    for i, rank, score in zip(*query.select(["id", "rank", "score"]).to_pydict().values(), strict=True):
-        detail = names[i][0].rpartition("/")[2] if i in names else f"{score:.3g}" if ranks_pool else ""
-        label = label_text(labels[i], info.classes) if i in labels else "?"
-        captions.append((label, f"#{rank} · {detail}" if detail else f"#{rank}"))
     take = image_store.open_image_store(pipeline.path("score", "images", cycle)).take
-    outputs = pipeline.path("score", "outputs", cycle)
-    return gallery.image_grid(query_pictures(query["id"].to_numpy(), take, info, annotations, outputs), captions)
+    annotations, outputs = pipeline.path("annotate", "annotations", cycle), pipeline.path("score", "outputs", cycle)
+    pictures = query_pictures(query["id"].to_numpy(), take, info, annotations, outputs)
+    return gallery.image_grid(pictures, image_captions(pipeline, cycle, query, info.classes))
+
+
+def image_captions(pipeline: Pipeline, cycle: str, query: pa.Table, classes: list[str]) -> list[tuple[str, str]]:
+    """The label ("?" without one), and the rank with file name or, if the strategy ranks the pool, score."""
+    labels = read_annotations(pipeline.path("annotate", "annotations", cycle), len(classes))
+    names = ImageNames(pipeline.path("annotate", "files", cycle)).names_of(query["id"].to_numpy())
+    has_scores, captions = tables.ranks_pool(pipeline.path("annotate", "query", cycle)), []
+    for i, rank, score in zip(*query.select(["id", "rank", "score"]).to_pydict().values(), strict=True):
+        detail = names[i][0].rpartition("/")[2] if i in names else f"{score:.3g}" if has_scores else ""
+        label = label_text(labels[i], classes) if i in labels else "?"
+        captions.append((label, f"#{rank} · {detail}" if detail else f"#{rank}"))
+    return captions
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist
 from codline.acquisition.distances import Points
 from codline.core.errors import DataError, UserError
 from codline.data import tables
+from codline.report import contact_sheet
 from codline.strategies.badge import Badge
 from codline.strategies.base import BatchStrategy, LabeledFeatures, PoolFeatures
 from codline.strategies.cod import Cod
@@ -23,6 +24,7 @@ from tests.pools import REFERENCES, make_learner_context, outputs_from_probs, se
 from tests.workspace import Workspace
 
 Rows = Sequence[Sequence[float]]
+DIGITS = [str(digit) for digit in range(10)]
 LINE = [[0.0], [1], [2], [5], [6], [10]]  # points on a line
 A, B, A_OR_B = [1.0, 0.0], [0.0, 1.0], [0.5, 0.5]
 
@@ -244,6 +246,8 @@ def test_score_stage_writes_the_query_as_descending_scores(workspace: Workspace,
     assert query["score"].to_pylist() == list(range(20, 0, -1))
     assert not tables.ranks_pool(path)
     assert not tables.ranks_pool(workspace.path("select", "query", cycle))
+    captions = contact_sheet.image_captions(workspace.pipeline, cycle, query, DIGITS)
+    assert [place for _, place in captions] == [f"#{rank}" for rank in range(1, 21)]
     before = path.read_bytes()
     workspace.change(**{"score.batch_size": 64})
     workspace.run("score", cycle)
