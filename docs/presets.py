@@ -31,6 +31,9 @@ Sources: *paper* and *supplementary* are Huang et al., ICCV 2021; `main_TOD.py`,
 the authors' code, github.com/siyuhuang/TOD at 883494b. Where they differ, `-paper` follows the paper and `-released`
 the code. `-full` is full training: every image labelled, one cycle, the same recipe. The paper does not state how long
 it trained there; a campaign of seven warm-started cycles trains seven times as long.
+
+Presets named after a rival, such as `cifar10-ll4al`, have the settings of the rival's released code, as far as they
+are parameters here; their layers in [methods/](../presets/methods) fit every dataset.
 """
 LIMITS = """\
 ## Differences that no preset covers

@@ -31,9 +31,9 @@ from codline.strategies.typiclust import Typiclust
 from codline.strategies.uncertain_gcn import UncertainGcn
 from codline.strategies.vaal import Vaal
 
-Scoring = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence
 Sampling = McDropout | Bald | FeatureDropout | Qbc | SnapshotCommittee  # several predictions for each image
+Scoring = Cod | Emaod | Tod | Random | Entropy | Margin | LeastConfidence | Sampling
 Diversity = CoreSet | Badge | Typiclust | ProbCover | CodDiverse
 Learned = Ll4al | Vaal | Sraal | TaVaal | UncertainGcn | CoreGcn
 Library = ScikitActiveml | Baal
-AnyStrategy = Annotated[Scoring | Sampling | Diversity | Learned | Library | TrueLoss, Field(discriminator="name")]
+AnyStrategy = Annotated[Scoring | Diversity | Learned | Library | TrueLoss, Field(discriminator="name")]

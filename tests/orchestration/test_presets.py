@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
 from codline.core import params
 from codline.core.errors import UserError
 from codline.orchestration import presets
+from codline.strategies import AnyStrategy
 from stages.check_params import check
 from tests.workspace import REPOSITORY
 
@@ -18,6 +20,11 @@ NAMES = presets.names(FOLDER)
 LAYERS = sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.yaml"))
 COMMITTED = params.read_yaml(REPOSITORY / "params.yaml")
 DATASETS = ("cifar10", "cifar100", "svhn", "caltech101")
+RIVALS = ("random", "ll4al", "vaal", "ta-vaal", "sraal", "core-set", "uncertain-gcn", "core-gcn", "mc-dropout", "qbc")
+RELEASED_CYCLES = {
+    **{f"cifar10-{rival}": 10 for rival in ("ll4al", "ta-vaal")},
+    **{f"cifar10-{rival}": 5 for rival in ("core-set", "uncertain-gcn", "core-gcn")},
+}
 
 
 def write_layers(folder: Path, **layers: dict[str, Any]) -> Path:
@@ -45,15 +52,17 @@ def test_presets_cover_the_datasets_of_the_paper_and_the_small_ones() -> None:
 def test_preset_has_every_section_and_every_key_of_params_yaml(name: str) -> None:
     document = presets.resolve(name, FOLDER)
     assert set(document) == set(COMMITTED)
-    assert len(params.parse_cycles(document)) == (1 if name.endswith("-full") else 7)
+    assert len(params.parse_cycles(document)) == (1 if name.endswith("-full") else RELEASED_CYCLES.get(name, 7))
     for section in set(COMMITTED) - {"seed", "cycles", "queries"}:
         assert set(document[section]) >= set(COMMITTED[section])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_preset_is_accepted_by_every_stage(name: str, tmp_path: Path) -> None:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.sort_base_mapping_type_on_output = False  # c10 follows c9
     with (tmp_path / "params.yaml").open("w") as file:
-        YAML(typ="safe", pure=True).dump(presets.resolve(name, FOLDER), file)
+        yaml.dump(presets.resolve(name, FOLDER), file)
     check(tmp_path / "params.yaml")
 
 
@@ -127,6 +136,23 @@ def test_released_presets_match_the_weights_and_subsets_of_the_authors_code() ->
     assert [values["train.objectives.ema.weight"] for values in released] == [0.02, 0.05, 0.005, 0.1]
     assert [values["score.subset"] for values in released] == [25000, 25000, 29302, 4340]
     assert {values["score.strategy.first_cycle"] for values in released} == {"independent"}
+
+
+@pytest.mark.parametrize("rival", RIVALS)
+def test_rival_presets_have_the_settings_of_their_released_code(rival: str) -> None:
+    """The strategies' defaults follow the released code, too; where both give a value, they must agree."""
+    document = presets.resolve(f"cifar10-{rival}", FOLDER)
+    strategy, train = document["score"]["strategy"], document["train"]
+    defaults = TypeAdapter(AnyStrategy).validate_python({"name": strategy["name"]}).model_dump()
+    assert strategy["name"] == rival.replace("-", "_")
+    assert {key: value for key, value in (defaults | strategy).items() if value != defaults[key]} == (
+        {"ties": "random"} if rival == "qbc" else {}
+    )
+    fresh = rival not in ("random", "ll4al", "mc-dropout", "qbc")
+    assert (train["start_from"], train["epochs"]) == ("fresh" if fresh else "previous", 200)
+    queried = (1000, 1000, 10000) if f"cifar10-{rival}" in RELEASED_CYCLES else None
+    found = (document["prepare"]["start"], document["select"]["budget"], document["score"].get("subset"))
+    assert found == (queried or ((5000, 2500, None) if rival in ("vaal", "sraal") else (0.10, 0.05, None)))
 
 
 def test_paper_presets_hold_out_validation_images_and_released_ones_do_not() -> None:
