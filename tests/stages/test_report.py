@@ -328,7 +328,7 @@ def test_page_of_a_strategy_that_selects_whole_queries_has_losses_and_no_rank_st
     assert "entropy selects whole queries and does not rank the unlabelled images" in text
     assert "Spearman" not in text
     assert "1.00 0.500 2.0" in text
-    assert "Below each image: its label, rank, file." in text
+    assert "Below each image: its label, rank and file." in text
     assert "#2 · 0.700" not in text
     rows = tables.read_csv(paths["report"] / "curve.csv", tables.CURVE).to_pylist()
     assert [(row["loss_ratio"], row["spearman"]) for row in rows] == [(2.0, None), (2.0, None), (None, None)]
@@ -338,7 +338,7 @@ def test_page_of_a_strategy_that_ranks_has_scores_and_rank_statistics(files: dic
     text = text_of(files)
     assert "selects whole queries" not in text
     assert "0.50 0.41 to 0.58 1.00 0.500 2.0" in text
-    assert "Below each image: its label, rank, score, file." in text
+    assert "Below each image: its label, rank, score and file." in text
     assert "#2 · 0.700" in text
 
 
