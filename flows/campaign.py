@@ -40,7 +40,7 @@ def campaign(
         stage_timeout(timeout_minutes),
         campaign_params(workspace, changes, preset),
     ):
-        rename_flow_run(current_campaign().flow_title)
+        rename_flow_run(current_campaign().title)
         answers.check_answers()
         inputs.remove_other_manifests()
         for name in Pipeline().inputs:

@@ -1,23 +1,25 @@
-"""The flow of a study: runs its points in parallel, each a campaign in a git worktree of its own."""
+"""The flow of a study: runs its points in worker processes, each a campaign in a git worktree of its own."""
 
-import contextlib
 import queue
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from pydantic import PositiveInt
 
 from codline.core.errors import CodlineError, InfrastructureError
-from codline.orchestration import worktrees
 from codline.orchestration.prefect_runs import recorded_run, rename_flow_run
 from codline.orchestration.study_grid import Overrides, StudyPoint
 from codline.orchestration.study_plan import StudyPlan, lock_study, plan_study, write_results
-from codline.orchestration.study_process import create_mlflow_database, run_point_campaign, terminate_workers
+from codline.orchestration.study_workers import BusyPoint, PointLogger, StudyRunner, Worker
+from codline.runtime.gpu_lock import visible_gpus
 
 POLL_SECONDS = 0.3  # how often it is checked whether another point can start
-Ended = queue.SimpleQueue[
-    tuple[StudyPoint, CodlineError | None]
-]  # points that have ended, with the error if they failed
+RESULTS_SHARE = 20  # results are written again after this many times the seconds that it takes
+Ended = queue.SimpleQueue[tuple[Worker, StudyPoint, Exception | None]]  # points that workers have left
 
 
 @flow(name="study", flow_run_name="{name}", persist_result=False)
@@ -26,8 +28,7 @@ def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) 
     plan = plan_study(name, overrides)
     with lock_study(plan), recorded_run(f"study-{plan.study.name}"):
         rename_flow_run(plan.study.name)
-        create_mlflow_database()
-        failures = run_points(plan, jobs)
+        failures = StudySchedule(plan, min(jobs, len(visible_gpus()) or jobs)).run()
         write_results(plan, draw=True)
     if failures:
         others = f"; {len(failures) - 1} more points failed" if len(failures) > 1 else ""
@@ -35,60 +36,118 @@ def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) 
         raise type(failures[0])(f"{failures[0]}{others}; {done}")
 
 
-def run_points(plan: StudyPlan, jobs: int) -> list[CodlineError]:
-    """Run the unfinished points, at most `jobs` at a time, and return the errors of those that failed."""
-    plan.states = {point.name: "waiting" if point in plan.unfinished else "done" for point in plan.points}
-    waiting, running = list(plan.unfinished), dict[str, StudyPoint]()
-    ended: Ended = queue.SimpleQueue()
-    failures, cache, results_outdated = list[CodlineError](), worktrees.dvc_cache_directory(), True
-    try:
-        while waiting or running:
-            while len(running) < jobs and (point := next_point(plan, waiting, running)):
-                waiting.remove(point)
-                worktrees.prepare_worktree(plan.worktree(point), plan.commit, point.params, cache)
-                running[point.name] = point
-                plan.set_state(point, "running")
-                run_point.with_options(task_run_name=plan.title(point)).submit(plan, point, ended)
-            if results_outdated:
-                write_results(plan)  # takes seconds, so only after the next point has been started
-                results_outdated = False
-            with contextlib.suppress(queue.Empty):
-                point, failure = ended.get(timeout=POLL_SECONDS)
-                del running[point.name]
-                plan.set_state(point, "failed" if failure else "done")
-                failures += [failure] if failure else []
-                results_outdated = True
-    finally:
-        terminate_workers()
-    return failures
-
-
-def next_point(plan: StudyPlan, waiting: list[StudyPoint], running: dict[str, StudyPoint]) -> StudyPoint | None:
-    """The first waiting point none of whose stages is being computed by a running point.
-
-    Points can share prepare and the first training: a point that starts later takes them from DVC's run cache.
-    """
-
-    def shares_unfinished_stage(point: StudyPoint, other: StudyPoint) -> bool:
-        theirs = plan.shared_stages[other.name]
-        return any(
-            theirs.get(stage) == key and not worktrees.has_finished(plan.worktree(other), stage)
-            for stage, key in plan.shared_stages[point.name].items()
-        )
-
-    free = (p for p in waiting if not any(shares_unfinished_stage(p, other) for other in running.values()))
-    return next(free, None)
-
-
 @task(name="point", cache_policy=NO_CACHE, persist_result=False)
-def run_point(plan: StudyPlan, point: StudyPoint, ended: Ended) -> None:
-    """Run the campaign of one point, and always report its end to the scheduling loop."""
-    failure: CodlineError | None = InfrastructureError(f"{point.title}: it was stopped")
-    try:
-        run_point_campaign(plan, point)
-        failure = None
-    except CodlineError as error:
-        failure = error
-        raise
-    finally:
-        ended.put((point, failure))
+def show_point(outcome: "Future[None]") -> None:
+    """A point on Prefect's page: it ends when the point does, and as it does."""
+    outcome.result()
+
+
+class StudySchedule:
+    """Which points wait, which run, and which have failed."""
+
+    def __init__(self, plan: StudyPlan, jobs: int) -> None:
+        self.plan, self.runner, self.logger = plan, StudyRunner(plan), PointLogger(plan)
+        self.waiting, self.running = list(plan.unfinished), list[StudyPoint]()
+        self.idle = [Worker(self.runner) for _ in range(jobs)]
+        self.blocked = dict[StudyPoint, str]()  # {waiting point: key of the stage that another one is computing}
+        self.outcomes = dict[StudyPoint, Future[None]]()  # of the points that have been started
+        self.failures = list[CodlineError]()
+        self.ended: Ended = queue.SimpleQueue()
+        self.threads = ThreadPoolExecutor(jobs + 1)
+        self.results: Future[None] | None = None  # being written
+        self.results_due = 0.0
+
+    def run(self) -> list[CodlineError]:
+        """Run the unfinished points; returns the errors of those that failed."""
+        plan = self.plan
+        plan.states = {point.name: "waiting" if point in self.waiting else "done" for point in plan.points}
+        for unlogged in plan.unlogged:
+            self.logger.log(unlogged)
+        try:
+            while self.waiting or self.running:
+                while self.idle and (point := self.next_point()):
+                    self.start(point)
+                self.update_results()
+                if not self.prepare_ahead():
+                    with suppress(queue.Empty):
+                        self.end(*self.ended.get(timeout=POLL_SECONDS))
+            if message := self.logger.finish():
+                sys.stderr.write(f"codline: {message}\n")
+        finally:
+            self.stop()
+        return self.failures
+
+    def next_point(self) -> StudyPoint | None:
+        """The first waiting point that may find nothing locked.
+
+        Points of one seed share their first stages, so one that is blocked is taken to block the others of its seed,
+        unless no other seed is left.
+        """
+        self.blocked = {point: key for point, key in self.blocked.items() if not self.runner.locks.is_free(key)}
+        seeds = {point.seed for point in self.blocked}
+        unblocked = [point for point in self.waiting if point not in self.blocked]
+        return next((point for point in unblocked if point.seed not in seeds), None) or next(iter(unblocked), None)
+
+    def start(self, point: StudyPoint) -> None:
+        self.waiting.remove(point)
+        self.running.append(point)
+        self.runner.prepare(point)
+        self.plan.set_state(point, "running")
+        if point not in self.outcomes:
+            self.outcomes[point] = Future()
+            show_point.with_options(task_run_name=self.plan.title(point)).submit(self.outcomes[point])
+        self.threads.submit(self.run_point, self.idle.pop(), point)
+
+    def run_point(self, worker: Worker, point: StudyPoint) -> None:
+        try:
+            worker.run(point)
+            self.ended.put((worker, point, None))
+        except Exception as error:
+            self.ended.put((worker, point, error))
+
+    def end(self, worker: Worker, point: StudyPoint, error: Exception | None) -> None:
+        self.idle.append(worker)
+        self.running.remove(point)
+        if isinstance(error, BusyPoint):
+            self.blocked[point] = error.key
+            self.waiting.insert(0, point)
+            self.plan.set_state(point, "waiting")
+        elif isinstance(error, CodlineError):
+            self.failures.append(error)
+            self.plan.set_state(point, "failed")
+            self.outcomes[point].set_exception(error)
+        elif error is not None:
+            raise error
+        else:
+            self.plan.set_state(point, "done")
+            self.outcomes[point].set_result(None)
+            self.logger.log(point)
+
+    def prepare_ahead(self) -> bool:
+        """Prepare a point that will be started soon; False if that has been done, or something has ended."""
+        unprepared = (p for p in self.waiting[: 2 * len(self.running)] if p.name not in self.runner.requests)
+        point = next(unprepared, None) if self.ended.empty() else None
+        if point is not None:
+            self.runner.prepare(point)
+        return point is not None
+
+    def update_results(self) -> None:
+        """Write the results so far, in another thread: it takes seconds."""
+        if self.results is not None and not self.results.done():
+            return
+        if time.monotonic() > self.results_due:
+            self.results = self.threads.submit(self.write_results)
+
+    def write_results(self) -> None:
+        started = time.monotonic()
+        with suppress(CodlineError):  # the last time, its error is reported
+            write_results(self.plan)
+        self.results_due = time.monotonic() + RESULTS_SHARE * (time.monotonic() - started)
+
+    def stop(self) -> None:
+        self.runner.stop()
+        self.logger.stop()
+        self.threads.shutdown()
+        for point, outcome in self.outcomes.items():
+            if not outcome.done():
+                outcome.set_exception(InfrastructureError(f"{point.title}: it was stopped"))

@@ -110,7 +110,7 @@ def publish_progress(stage: str, finished: threading.Event) -> None:
             continue
         with contextlib.suppress(Exception):  # an artifact that cannot be published must not fail the stage
             if artifact is None:
-                description = f"{current_campaign().flow_title}: {stage}, {note['total']} {note['unit']}"
+                description = f"{current_campaign().title}: {stage}, {note['total']} {note['unit']}"
                 created = create_progress_artifact(percent, key=artifact_key(stage), description=description)
                 artifact = cast(UUID, created)  # typed for asynchronous callers too
             else:

@@ -40,28 +40,41 @@ def run(stage: Stage) -> None:
     log.show_warnings(name)
     try:
         state_directory.delete_note("error", name)
-        raw = params.read_yaml(arguments["params"])
-        values = check_arguments(stage, arguments, raw)
-        stage_snapshot.begin(name, arguments["params"], raw, param_keys(stage), paths(stage, arguments, In))
-        refuse_damaged_inputs(paths(stage, arguments, In))
+        execute(stage, arguments, params.read_yaml(arguments["params"]))
+        write_times(name, time.perf_counter() - began)
+    except (Exception, KeyboardInterrupt) as error:
+        fail(name, reported_error(error, stage, arguments))
+
+
+def execute(
+    stage: Stage, arguments: dict[str, Any], raw: dict[str, Any], known: stage_snapshot.KnownFiles | None = None
+) -> None:
+    """Run a stage with all checks. `raw` is the content of params.yaml."""
+    name = label(stage, arguments)
+    try:
+        values, ins = check_arguments(stage, arguments, raw), paths(stage, arguments, In)
+        stage_snapshot.begin(name, arguments["params"], raw, param_keys(stage), ins, known)
+        refuse_damaged_inputs(ins)
         finish = stage(**values)
         accept_result(stage, arguments)
         if finish is not None:
             finish()
-        write_times(name, time.perf_counter() - began)
-    except CodlineError as error:
-        fail(name, disk_error(error) or memory_error(error, stage.__name__, arguments["params"]) or error)
-    except KeyboardInterrupt:
-        fail(name, Stopped())
-    except Exception as error:
-        known = disk_error(error) or memory_error(error, stage.__name__, arguments["params"])
-        if known is not None:
-            fail(name, known)
-        traceback.print_exc()
-        fail(name, CodlineError(f"unexpected {type(error).__name__}: {error}"))
     finally:
         with contextlib.suppress(OSError):  # on a read-only or failing disk
             state_directory.delete_note("progress", name)
+
+
+def reported_error(error: BaseException, stage: Stage, arguments: dict[str, Any]) -> CodlineError:
+    """What a user is told about an error of a stage; the traceback of an unexpected one is printed."""
+    if isinstance(error, KeyboardInterrupt):
+        return Stopped()
+    known = disk_error(error) or memory_error(error, stage.__name__, arguments["params"])
+    if known is not None:
+        return known
+    if isinstance(error, CodlineError):
+        return error
+    traceback.print_exception(error)
+    return CodlineError(f"unexpected {type(error).__name__}: {error}")
 
 
 def parse_command_line(stage: Stage) -> dict[str, Any]:

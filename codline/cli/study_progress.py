@@ -2,6 +2,8 @@
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rich.console import Group
@@ -10,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from codline.cli.display import console
-from codline.core.errors import DataError
+from codline.core.errors import DataError, UserError
 from codline.core.files import read_json
 from codline.orchestration import study_plan
 from codline.orchestration.learning_curve import evaluated_metrics
@@ -91,12 +93,18 @@ def points_text(plan: StudyPlan) -> Text:
 def point_progress(plan: StudyPlan, name: str) -> str:
     """The number of evaluated cycles of a running point, and the stage that reports progress."""
     worktree = plan.folder / name
-    with contextlib.suppress(DataError):
-        pipeline = Pipeline(worktree)
+    with contextlib.suppress(DataError, UserError):
+        pipeline = read_pipeline(worktree)
         notes = sorted((worktree / ".codline/progress").glob("*.json"))
         stage = f", {notes[0].stem}" if notes else ""
         return f"{len(evaluated_metrics(pipeline))} of {len(pipeline.cycles)} cycles{stage}"
     return "starting"
+
+
+@cache
+def read_pipeline(worktree: Path) -> Pipeline:
+    """Reading dvc.yaml and params.yaml takes a tenth of a second."""
+    return Pipeline(worktree)
 
 
 class StudyDisplay:

@@ -21,9 +21,9 @@ def verify(
 ) -> None:
     """Read every output that dvc.lock names, in the workspace and in DVC's cache, and compare it with its hash."""
     from codline.orchestration import verification
-    from codline.orchestration.object_store import ObjectStore
     from codline.orchestration.workspace import open_workspace
     from codline.orchestration.worktrees import dvc_cache_directory
+    from codline.runtime.object_store import ObjectStore
     from codline.runtime.recorded_outputs import LOCK, read_recorded_outputs
 
     with open_workspace():

@@ -36,6 +36,31 @@ def file_lock(path: Path, busy: str = "", wait: float = 0.0, write_owner: bool =
         yield
 
 
+class KeyLocks:
+    """Locks by key in one file: each is a lock on one byte, so that there is nothing to clean up."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # open until this process ends
+
+    def try_lock(self, key: str) -> bool:
+        """`key` is hexadecimal. A process that holds the lock gets it again."""
+        try:
+            fcntl.lockf(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(key[:15], 16))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def unlock(self, key: str) -> None:
+        fcntl.lockf(self.file, fcntl.LOCK_UN, 1, int(key[:15], 16))
+
+    def is_free(self, key: str) -> bool:
+        is_free = self.try_lock(key)
+        if is_free:
+            self.unlock(key)
+        return is_free
+
+
 def try_lock(file: IO[str]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -35,7 +35,7 @@ def publish_learning_curve(last: str) -> None:
             metric, loss = primary_metric(metrics), f"{metrics['loss']:.4f}"
             name = metric.name
             rows.append({"cycle": cycle, "labels": metrics["labels"], name: str(metric), "loss": loss})
-        description = f"{current_campaign().flow_title}: test {name} with its 95% interval, against labels"
+        description = f"{current_campaign().title}: test {name} with its 95% interval, against labels"
         create_table_artifact(rows, key=artifact_key("learning-curve"), description=description)
 
 
@@ -45,7 +45,7 @@ def publish_query_images(cycle: str) -> None:
         command = [sys.executable, "-m", "codline.report.contact_sheet", cycle, str(picture)]
         subprocess.run(command, check=True, capture_output=True)
         data = base64.b64encode(picture.read_bytes()).decode()
-        description = f"{current_campaign().flow_title}: the query of {cycle}, highest score first"
+        description = f"{current_campaign().title}: the query of {cycle}, highest score first"
         create_image_artifact(
             f"data:image/png;base64,{data}", key=artifact_key(f"query-{cycle}"), description=description
         )
@@ -60,7 +60,7 @@ def publish_mlflow_link(cycle: str) -> None:
         store = os.environ.get("MLFLOW_TRACKING_URI", "")
         base = store if store.startswith("http") else MLFLOW
         address = f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}"
-        description = f"{campaign.flow_title}: {cycle} in MLflow (codline ui)"
+        description = f"{campaign.title}: {cycle} in MLflow (codline ui)"
         create_link_artifact(address, "MLflow run", key=artifact_key(f"mlflow-{cycle}"), description=description)
 
 

@@ -8,8 +8,8 @@ from dvc.repo import Repo
 
 from codline.core.errors import DataError
 from codline.orchestration import dvc_lock
-from codline.orchestration.object_store import ObjectStore
 from codline.orchestration.worktrees import worktree_folders
+from codline.runtime.object_store import ObjectStore
 from codline.runtime.recorded_outputs import DIRECTORY
 
 MD5 = re.compile(r"\bmd5: ([0-9a-f]{32}(?:\.dir)?)$", re.MULTILINE)

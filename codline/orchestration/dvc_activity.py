@@ -27,15 +27,8 @@ def refuse_other_commands() -> None:
 def running_stages(pipeline: Pipeline) -> dict[str, int]:
     """{stage: process id of the campaign or DVC command that runs it}"""
     processes = {path: command["pid"] for path, command in writers().items()}
-    outputs = {name: str(first_output(pipeline, name).resolve()) for name in pipeline.stage_names()}
+    outputs = {name: str((pipeline.root / pipeline.outputs(name)[0]).resolve()) for name in pipeline.stage_names()}
     return {name: processes[path] for name, path in outputs.items() if path in processes}
-
-
-def first_output(pipeline: Pipeline, name: str) -> Path:
-    stage, _, cycle = name.partition("@")
-    entry = pipeline.definition(stage)["outs"][0]
-    path = entry if isinstance(entry, str) else next(iter(entry))
-    return pipeline.root / pipeline.resolve(path, stage, cycle)
 
 
 def writers() -> dict[str, dict[str, Any]]:

@@ -9,8 +9,8 @@ from dvc.utils.serialize import dumps_yaml
 from ruamel.yaml import YAML
 
 from codline.core.files import write_text
-from codline.orchestration.object_store import ObjectStore
 from codline.runtime.dvc_repair import back_up_lock, backup_path
+from codline.runtime.object_store import ObjectStore
 from codline.runtime.pipeline import Pipeline
 
 LOCK = Path("dvc.lock")

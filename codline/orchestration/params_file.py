@@ -55,10 +55,10 @@ def update_params(changes: dict[str, Any], preset: str | None = None) -> None:
         write_text(PARAMS, dump(yaml, document))
 
 
-def end_campaign_at(last: str) -> list[str]:
-    """Make this cycle the last one of params.yaml; returns the cycles that are no longer in it."""
+def end_campaign_at(last: str, path: Path = PARAMS) -> list[str]:
+    """Make this cycle the last one of a params.yaml; returns the cycles that are no longer in it."""
     yaml = params_yaml()
-    document = yaml.load(PARAMS.read_text(encoding="utf-8"))
+    document = yaml.load(path.read_text(encoding="utf-8"))
     names = list(document["cycles"])
     kept = names[: names.index(last) + 1]
     cycles, queries = (
@@ -66,7 +66,7 @@ def end_campaign_at(last: str) -> list[str]:
         for section, some in (("cycles", kept), ("queries", kept[:-1]))
     )
     replace_values(document, dict(document) | {"cycles": cycles, "queries": queries})
-    write_text(PARAMS, dump(yaml, document))
+    write_text(path, dump(yaml, document))
     return names[len(kept) :]
 
 
@@ -157,8 +157,19 @@ def check_inputs(raw: dict[str, Any]) -> None:
         input_files(path, follow_links)
 
 
-def check_params(*paths: Path) -> None:
-    run_check(*map(str, paths))
+def derived_of_files(*paths: Path) -> list[dict[str, Any]]:
+    """Check some params.yaml; return the sections of each that follow from the others."""
+    return [json.loads(line) for line in run_check("--derived", *map(str, paths)).splitlines()]
+
+
+def with_sections(text: str, sections: dict[str, Any]) -> str:
+    """The text of a params.yaml with these sections in place of its own; unchanged if it has them."""
+    yaml = params_yaml()
+    document = yaml.load(text)
+    if all(as_json(document.get(name)) == as_json(section) for name, section in sections.items()):
+        return text
+    replace_values(document, dict(document) | sections)
+    return dump(yaml, document)
 
 
 def run_check(*arguments: str) -> str:

@@ -74,7 +74,7 @@ def cycle_run_name() -> str:
     """For example `digits · cod · seed 0 · c3`."""
     cycle = str(runtime.flow_run.parameters["cycle"])
     try:
-        return SEPARATOR.join((current_campaign().flow_title, cycle))
+        return SEPARATOR.join((current_campaign().title, cycle))
     except CodlineError:  # the flow is about to fail with it
         return cycle
 

@@ -1,20 +1,18 @@
 """DVC's cache of past runs, robust against kills, damaged files, and edits while a stage runs."""
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
-from dvc.stage.cache import RunCacheNotFoundError, StageCache, _can_hash, _get_cache_hash, _get_stage_hash
+from dvc.stage.cache import RunCacheNotFoundError, StageCache, _can_hash, _get_stage_hash
 from dvc.stage.serialize import to_single_stage_lockfile
-from dvc.utils.serialize import dump_yaml
 
 from codline.core.errors import DataError
 from codline.core.files import remove
-from codline.orchestration.object_store import ObjectStore
 from codline.runtime import stage_snapshot
+from codline.runtime.lock_entries import read_entry, write_entry
+from codline.runtime.object_store import ObjectStore
 
 
 class RunCache(StageCache):  # type: ignore[misc]
@@ -32,23 +30,7 @@ class RunCache(StageCache):  # type: ignore[misc]
         self.is_restoring = False
 
     def _load(self, stage: PipelineStage) -> dict[str, Any] | None:
-        key = _get_stage_hash(stage)
-        entries = [path for path in Path(self._get_cache_dir(key)).glob("*") if path.suffix != ".tmp"]
-        if not entries:
-            return None
-        newest = max(entries, key=lambda path: path.stat().st_mtime)
-        return self._load_cache(key, newest.name)
-
-    def _load_cache(self, key: str, value: str) -> dict[str, Any] | None:
-        """An entry's name is the hash of its content: one that is damaged is removed, and the stage runs."""
-        try:
-            entry: dict[str, Any] | None = super()._load_cache(key, value)
-        except DvcException:  # not UTF-8
-            entry = {}
-        if entry is not None and _get_cache_hash(entry) != value:
-            Path(self._get_cache_path(key, value)).unlink(missing_ok=True)
-            return None
-        return entry
+        return read_entry(Path(self.cache_dir), _get_stage_hash(stage))
 
     def restore(self, stage: PipelineStage, *arguments: Any, **options: Any) -> None:
         """Restore a past run, unless an output in DVC's cache is damaged: then it is removed and the stage runs."""
@@ -78,23 +60,8 @@ class RunCache(StageCache):  # type: ignore[misc]
         for out in stage.outs:  # DVC keeps an object that exists, be it damaged
             self.objects.remove_damaged(out.hash_info.value)
         if _can_hash(stage):
-            self.write_entry(_get_stage_hash(stage), to_single_stage_lockfile(stage))
+            write_entry(Path(self.cache_dir), _get_stage_hash(stage), to_single_stage_lockfile(stage))
         super().save(stage)  # finds the entry
-
-    def write_entry(self, key: str, entry: dict[str, Any]) -> None:
-        """In a directory that is then renamed to the key, or in the one that another output of this run has made."""
-        path = Path(self._get_cache_path(key, _get_cache_hash(entry)))
-        if path.exists():
-            return
-        path.parent.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".", suffix=".part", dir=path.parent.parent) as folder:
-            part = Path(folder, "entry") / path.name
-            part.parent.mkdir()
-            dump_yaml(part, entry)
-            try:
-                part.parent.rename(path.parent)  # succeeds if there is none, or an empty one
-            except OSError:
-                part.rename(path)
 
     def refuse_changes(self, stage: PipelineStage) -> None:
         name = stage.addressing

@@ -3,9 +3,7 @@
 An arm is a named set of changes to params.yaml; a point is one arm with one seed, and runs as a campaign of its own.
 """
 
-import hashlib
 import itertools
-import json
 import math
 import os
 import re
@@ -13,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError
-from ruamel.yaml import YAML
 
 from codline.core import params, params_errors
 from codline.core.errors import UserError
@@ -174,20 +171,3 @@ def apply_overrides(text: str, *layers: Overrides) -> str:
     for key, value in itertools.chain.from_iterable(layer.items() for layer in layers):
         set_value(document, key, value)
     return dump(yaml, document)
-
-
-def shared_stage_keys(point: StudyPoint, stages: dict[str, Any]) -> dict[str, str]:
-    """{stage: digest of the parameters that decide it} for the stages that points can share.
-
-    Those are prepare and the training of the first cycle: no query has been selected before them.
-    """
-    raw = YAML(typ="safe", pure=True).load(point.params)
-    first_cycle = next(iter(raw["cycles"]))
-    sections = {
-        "prepare": stages["prepare"]["params"],
-        f"train@{first_cycle}": stages["prepare"]["params"] + stages["train"]["do"]["params"],
-    }
-    return {
-        stage: hashlib.sha256(json.dumps([raw.get(key) for key in keys], sort_keys=True).encode()).hexdigest()
-        for stage, keys in sections.items()
-    }

@@ -1,12 +1,13 @@
 """The plan of a study: its points, which of them are done, where their files are, and the results so far."""
 
-import contextlib
 import hashlib
+import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,11 @@ from codline.core.errors import CodlineError, UserError
 from codline.core.files import read_json, write_json
 from codline.core.locks import file_lock
 from codline.orchestration import study_grid, worktrees
-from codline.orchestration.params_file import check_params
+from codline.orchestration.params_file import check_inputs, derived_of_files, with_sections
 from codline.orchestration.people_defaults import annotator_name
 from codline.orchestration.study_grid import Overrides, Study, StudyPoint
 from codline.runtime import state_directory
-from codline.runtime.background import Background
 from codline.runtime.campaign_identity import SEPARATOR
-from codline.runtime.pipeline import Pipeline
 
 PointListener = Callable[[StudyPoint, str], None]
 listeners: list[PointListener] = []  # called with (point, "running" | "done" | "failed")
@@ -65,31 +64,44 @@ class StudyPlan:
     def unfinished(self) -> list[StudyPoint]:
         return [point for point in self.points if self.record(point) is None]
 
-    @cached_property
-    def shared_stages(self) -> dict[str, dict[str, str]]:
-        """{name of a point: the keys of the stages that it may share with others}"""
-        stages = Pipeline().stages
-        return {point.name: study_grid.shared_stage_keys(point, stages) for point in self.points}
+    @property
+    def unlogged(self) -> list[StudyPoint]:
+        """Finished points that MLflow has not been sent, for example because it could not be reached."""
+        done = [point for point in self.points if point not in self.unfinished]
+        return [point for point in done if not self.logged_note(point).exists()]
+
+    def logged_note(self, point: StudyPoint) -> Path:
+        """Written by codline/tracking/study_log.py."""
+        return self.worktree(point) / ".codline/logged/campaign.json"
 
     def set_state(self, point: StudyPoint, state: str) -> None:
         self.states[point.name] = state
-        write_json(self.folder / "states.json", self.states)
+        write_json(self.folder / "states.json", self.states, durable=False)
         for listener in listeners:
             listener(point, state)
 
 
 def plan_study(name: str, overrides: Overrides | None = None) -> StudyPlan:
-    """Read a study and check all of its points before anything runs."""
+    """Read a study and check all of its points before anything runs. `codline study` and its flow share the plan."""
+    return make_plan(name, json.dumps(overrides or {}), str(Path.cwd()))
+
+
+@lru_cache(1)
+def make_plan(name: str, overrides: str, directory: str) -> StudyPlan:  # noqa: ARG001 (part of the key)
     study = study_grid.read_study(study_grid.find_study(name))
     worktrees.require_committed_code()
-    points = study_grid.study_points(study, worktrees.committed_text("params.yaml"), overrides or {})
+    points = study_grid.study_points(study, worktrees.committed_text("params.yaml"), json.loads(overrides))
     plan = StudyPlan(study, points, worktrees.head_commit(), worktrees.code_version())
-    check_arms(plan)
+    derived = check_arms(plan)
+    plan.points = [point._replace(params=with_sections(point.params, derived[point.arm])) for point in points]
     return plan
 
 
-def check_arms(plan: StudyPlan) -> None:
-    """Validate the parameters of one point per arm. People are refused: each point would wait for its own labels."""
+def check_arms(plan: StudyPlan) -> dict[str, dict[str, Any]]:
+    """Validate the parameters of one point per arm; returns the sections that `codline run` would derive from them.
+
+    People are refused: each point would wait for its own labels.
+    """
     first_points = {point.arm: point for point in reversed(plan.points)}
     paths = []
     for arm, point in first_points.items():
@@ -101,29 +113,17 @@ def check_arms(plan: StudyPlan) -> None:
         path.write_text(point.params, encoding="utf-8")
         paths.append(path)
     try:
-        check_params(*paths)
+        derived = dict(zip(first_points, derived_of_files(*paths), strict=True))
+        for inputs in {json.dumps(sections["inputs"]) for sections in derived.values()}:
+            check_inputs({"inputs": json.loads(inputs)})
     except CodlineError as error:
         raise type(error)(f"study {plan.study.name}: {error}") from error
+    return derived
 
 
-def reported_error(output: str) -> str:
-    """The last error sentence that a codline process printed, or an empty string."""
-    lines = (line for line in reversed(output.splitlines()) if line.startswith("codline: "))
-    return next(lines, "").removeprefix("codline: ")
-
-
-@contextlib.contextmanager
-def lock_study(plan: StudyPlan) -> Iterator[None]:
-    """Let one process at a time run the study, with one fork server for the stages of all points."""
-    busy = f"study {plan.study.name} is running already; wait for it or stop it"
-    background = Background()
-    with file_lock(plan.folder / "lock", busy):
-        if plan.unfinished:
-            background.start_server()
-        try:
-            yield
-        finally:
-            background.stop()
+def lock_study(plan: StudyPlan) -> AbstractContextManager[None]:
+    """Let one process at a time run the study."""
+    return file_lock(plan.folder / "lock", f"study {plan.study.name} is running already; wait for it or stop it")
 
 
 def write_results(plan: StudyPlan, draw: bool = False) -> None:
@@ -146,5 +146,5 @@ def write_results(plan: StudyPlan, draw: bool = False) -> None:
     command = [sys.executable, "-m", "codline.report.study_figure", str(plan.folder), *(["--draw"] if draw else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        reason = reported_error(done.stderr) or done.stderr.strip()[-200:]
+        reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1].removeprefix("codline: ")
         raise CodlineError(f"study {plan.study.name}: its results could not be summarised: {reason}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from codline.core.files import atomic_write, file_md5, remove
-from codline.orchestration.object_store import Members, ObjectStore, directory_listing
+from codline.runtime.object_store import Members, ObjectStore, directory_listing
 from codline.runtime.recorded_outputs import DIRECTORY, RecordedOutput
 
 State = Literal["whole", "damaged", "absent"]

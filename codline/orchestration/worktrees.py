@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from codline.core.errors import DataError, UserError
 from codline.core.files import write_text
 from codline.orchestration.inputs import link_inputs
-from codline.orchestration.site_cache import configure_site_cache
+from codline.orchestration.site_cache import LOCATION as SITE_CACHE, configure_site_cache
 
 CODE = ("codline", "stages", "flows", "dvc.yaml")  # the committed files that decide a campaign, besides params.yaml
 
@@ -68,10 +68,12 @@ def prepare_worktree(folder: Path, commit: str, params: str, cache: Path) -> Non
     link_inputs(YAML(typ="safe", pure=True).load(params), folder)
     # Links instead of copies: the points share one copy of images and outputs. Safe because stages replace files and
     # never write into an existing one.
-    write_text(folder / ".dvc/config.local", f"[cache]\n    dir = {cache}\n    type = reflink,hardlink,copy\n")
+    config = f"[cache]\n    dir = {cache}\n    type = reflink,hardlink,copy\n"
+    config += f"[core]\n    site_cache_dir = {folder.resolve() / SITE_CACHE}\n"
+    write_text(folder / ".dvc/config.local", config, durable=False)
     configure_site_cache(folder)
     if not (folder / "params.yaml").exists() or (folder / "params.yaml").read_text(encoding="utf-8") != params:
-        write_text(folder / "params.yaml", params)
+        write_text(folder / "params.yaml", params, durable=False)
 
 
 def checkout_commit(folder: Path, commit: str) -> None:
@@ -95,9 +97,3 @@ def remove_worktree(folder: Path) -> None:
     """Remove a worktree of a study, whatever state it is in."""
     shutil.rmtree(folder)
     git("worktree", "prune")
-
-
-def has_finished(folder: Path, stage: str) -> bool:
-    """Whether the worktree's dvc.lock lists the stage."""
-    lock = folder / "dvc.lock"
-    return lock.exists() and f"\n  {stage}:\n" in lock.read_text(encoding="utf-8")

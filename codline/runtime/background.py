@@ -69,7 +69,7 @@ class Background:
         self.follower: subprocess.Popen[bytes] | None = None
 
     def start_server(self) -> None:
-        """A study's campaigns share one server: its socket is in their environment."""
+        """Unless there is one already: its socket is in the environment."""
         with self.lock:
             if self.server is None and fork_server.SOCKET not in os.environ:
                 self.server = fork_server.start(os.getpid())

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,6 @@ from codline.runtime.pipeline import Pipeline
 
 # Sections of params.yaml in which two states of the same campaign may differ: it can be continued with more cycles.
 LENGTH_SECTIONS = ("cycles", "queries", "report")
-TITLE = "CODLINE_TITLE"  # environment variable of a study's point: its title
 SEPARATOR = " · "
 
 
@@ -47,11 +45,6 @@ class CampaignIdentity:
     def title(self) -> str:
         """For example `digits · cod · seed 0`."""
         return SEPARATOR.join((self.dataset, self.method, f"seed {self.seed}"))
-
-    @property
-    def flow_title(self) -> str:
-        """The title; of a study's point that of the point, since points may share dataset, strategy and seed."""
-        return os.environ.get(TITLE) or self.title
 
     @property
     def slug(self) -> str:

@@ -27,7 +27,7 @@ def acquire_gpu() -> None:
     Call it before CUDA is initialized. One lock file per GPU, in a directory that all users can write to.
     """
     gpus = visible_gpus()
-    if not gpus:
+    if not gpus or _held:  # a process that runs several stages has one from its first
         return
     directory = Path(tempfile.gettempdir(), "codline-gpus")
     with contextlib.suppress(FileExistsError):

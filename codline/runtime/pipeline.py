@@ -58,6 +58,14 @@ class Pipeline:
         keys = {self.resolve(key, stage, cycle) for key in definition.get("params", []) if isinstance(key, str)}
         return keys, [self.resolve(path, stage, cycle) for path in definition.get("deps", [])]
 
+    def outputs(self, name: str) -> list[str]:
+        """The outputs of a stage (`train@c1`)."""
+        stage, _, cycle = name.partition("@")
+        definition = self.definition(stage)
+        entries = [entry for kind in ("outs", "metrics", "plots") for entry in definition.get(kind, [])]
+        paths = [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
+        return [self.resolve(path, stage, cycle) for path in paths]
+
     def definition(self, stage: str) -> dict[str, Any]:
         """The stage in dvc.yaml, with `${...}` in it."""
         definition: dict[str, Any] = self.stages[stage].get("do", self.stages[stage])

@@ -6,7 +6,7 @@ would put the new hashes into dvc.lock, next to a result of the old files.
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -26,6 +26,7 @@ NOTE = "snapshot"  # kind of the note, see state_directory.note_path
 class Snapshot:
     stage: str
     params_file: str
+    params_version: str  # see file_version; empty: unknown
     params: dict[str, Any]  # {dotted key: value} in params.yaml
     inputs: dict[str, str]  # {file or directory: its version, see file_version}
     code_paths: list[str]  # files and directories of code that dvc.yaml lists for the stage
@@ -45,6 +46,8 @@ class Snapshot:
         raise DataError(f"{change} while {self.stage} ran; its result is not recorded: run it again")
 
     def changed_param(self) -> str | None:
+        if file_version(self.params_file) == self.params_version:  # takes microseconds, reading YAML 10 ms
+            return None
         try:
             raw = params.read_yaml(Path(self.params_file))
         except UserError:  # not valid at the moment, for example because it is being edited
@@ -60,6 +63,8 @@ class Snapshot:
 
     def with_imported_code(self) -> "Snapshot":
         """With the code that this process has imported by now."""
+        if not self.code_paths:
+            return self
         imported = [path for path in imported_files() if is_below(path, self.code_paths)]
         return replace(self, code=self.code | {path: code_at_start().get(path) for path in imported})
 
@@ -67,21 +72,37 @@ class Snapshot:
         state_directory.write_note(NOTE, self.stage, asdict(self))
 
 
+class KnownFiles(NamedTuple):
+    """What a caller that has read dvc.yaml knows of a stage."""
+
+    keys: set[str]  # of params.yaml
+    dependencies: list[str]
+    params_version: str = ""  # of params.yaml, from before it was read
+
+
 _current: Snapshot | None = None  # of the stage that this process runs
 
 
-def begin(stage: str, params_file: Path, raw: dict[str, Any], keys: set[str], inputs: list[Path]) -> None:
+def begin(
+    stage: str,
+    params_file: Path,
+    raw: dict[str, Any],
+    keys: set[str],
+    inputs: list[Path],
+    known: KnownFiles | None = None,
+) -> None:
     """Take the snapshot of the stage that this process is about to run on `raw`, the content of `params_file`.
 
     `keys` and `inputs` are those of its signature; what dvc.yaml records besides them is added.
     """
     global _current
-    recorded_keys, dependencies = recorded_by_dvc(stage, raw)
+    recorded_keys, dependencies, params_version = known or KnownFiles(*recorded_by_dvc(stage, raw))
     code_paths = [path for path in dependencies if path.split("/")[0] in CODE]
     data = {*map(str, inputs), *dependencies}.difference(code_paths)
     _current = Snapshot(
         stage,
         str(params_file),
+        params_version,
         params={key: value_at(raw, key) for key in sorted(keys | recorded_keys)},
         inputs={path: file_version(path) for path in sorted(data)},
         code_paths=code_paths,

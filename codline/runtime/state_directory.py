@@ -37,6 +37,7 @@ def note_path(kind: str, name: str) -> Path:
     verified    `inputs`: files that were compared with dvc.lock in this campaign
     unreadable  `prepare`: files of the dataset that cannot be read, with reasons
     flow        a Prefect flow: its run id, its process id and that of the `codline serve` that started it, or 0
+    logged      `campaign`, in the worktree of a study's point: MLflow has it
     runs        a cycle or `campaign`: its MLflow experiment and run, and the campaign's key
     """
     return state_root() / kind / f"{name}.json"

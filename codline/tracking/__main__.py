@@ -14,6 +14,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     follow_parser = commands.add_parser("follow", help="log a campaign while it runs, until a line on standard input")
     follow_parser.add_argument("--owner", type=int, help="follow until the process with this id ends instead")
+    commands.add_parser("points", help="log finished points of a study, one per line on standard input")
     commands.add_parser("sync", help="log everything that MLflow is missing")
     commands.add_parser("init", help="create the database and the experiment, which takes seconds the first time")
     arguments = parser.parse_args()
@@ -22,6 +23,11 @@ def main() -> None:
         from codline.tracking.follower import follow
 
         follow(arguments.owner)
+    if arguments.command == "points":
+        from codline.tracking.study_log import log_points
+
+        log_points()
+        return
     log.show_warnings()
     with exit_on_error():
         connect(log_everything=arguments.command == "sync")

@@ -1,6 +1,5 @@
 """Brings MLflow up to date with the campaign's files. Idempotent: any number of times, by any number of processes."""
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -101,7 +100,7 @@ def sync_campaign(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatu
     runs.pop(CAMPAIGN_RUN, None)
     cycles = campaign.pipeline.cycles
     current = [run for cycle, run in runs.items() if cycle not in cycles or lock.is_current(f"evaluate@{cycle}")]
-    points = learning_curves(current)
+    points = learning_curves([run.data.metrics for run in current])
     try:
         store.log_points(run, points, exact=True)
     except OutdatedRun:
@@ -111,7 +110,6 @@ def sync_campaign(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatu
     for nested in runs.values():
         if nested.data.tags.get(MLFLOW_PARENT_RUN_ID) != run.info.run_id:
             store.client.set_tag(nested.info.run_id, MLFLOW_PARENT_RUN_ID, run.info.run_id)
-    log_study_tags(store, run)
     log_dataset_inputs(store, campaign, run)
     log_params_file(store, campaign, run)
     log_report(store, campaign, lock, run)
@@ -122,14 +120,14 @@ def sync_campaign(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatu
         store.set_status(run, "RUNNING")
 
 
-def learning_curves(runs: list[Run]) -> Points:
+def learning_curves(metrics: list[dict[str, float]]) -> Points:
     """One point per evaluated cycle, at its number of labels."""
-    evaluated = [run.data.metrics for run in runs if "labels" in run.data.metrics]
-    cycles = {int(metrics["labels"]): metrics for metrics in sorted(evaluated, key=itemgetter("labels"))}
+    evaluated = [of_cycle for of_cycle in metrics if "labels" in of_cycle]
+    cycles = {int(of_cycle["labels"]): of_cycle for of_cycle in sorted(evaluated, key=itemgetter("labels"))}
     names = {name: name for name in LEARNING_CURVES}
     names |= {name: f"diagnose/{name}" for name in ("loss_ratio", "spearman")}
     curves = {
-        name: {labels: metrics[key] for labels, metrics in cycles.items() if key in metrics}
+        name: {labels: of_cycle[key] for labels, of_cycle in cycles.items() if key in of_cycle}
         for name, key in names.items()
     }
     return {name: curve for name, curve in curves.items() if curve} | best_curve(cycles)
@@ -143,13 +141,6 @@ def best_curve(cycles: dict[int, dict[str, float]]) -> Points:
     key = primary_key(next(iter(cycles.values())))
     best = {labels: best_cycle(dict(islice(by_name.items(), i + 1))) for i, labels in enumerate(cycles)}
     return {f"best_{key}": {labels: by_name[chosen][key] for labels, chosen in best.items()}}
-
-
-def log_study_tags(store: MlflowStore, run: Run) -> None:
-    """Tags that a study sets through the environment; one campaign may be a point of several studies."""
-    for key, value in json.loads(os.environ.get("CODLINE_TAGS", "{}")).items():
-        if run.data.tags.get(key) != value:
-            store.client.set_tag(run.info.run_id, key, value)
 
 
 def log_dataset_inputs(store: MlflowStore, campaign: TrackedCampaign, run: Run) -> None:
@@ -166,13 +157,17 @@ def log_params_file(store: MlflowStore, campaign: TrackedCampaign, run: Run) -> 
 
 
 def log_report(store: MlflowStore, campaign: TrackedCampaign, lock: LockStatus, run: Run) -> None:
-    directory = campaign.pipeline.path("report", "report")
-    report = Part("report", "report", tuple(sorted(path for path in directory.rglob("*") if path.is_file())))
+    report = report_part(campaign)
     if not report.files or not lock.may_log(report.stage, report.files):
         return
     if run.data.tags.get(PART + "report") != report.digest:
-        store.client.log_artifacts(run.info.run_id, str(directory), "report")
+        store.client.log_artifacts(run.info.run_id, str(campaign.pipeline.path("report", "report")), "report")
         store.client.set_tag(run.info.run_id, PART + "report", report.digest)
+
+
+def report_part(campaign: TrackedCampaign) -> Part:
+    files = (path for path in campaign.pipeline.path("report", "report").rglob("*") if path.is_file())
+    return Part("report", "report", tuple(sorted(files)))
 
 
 def exclusive() -> AbstractContextManager[None]:

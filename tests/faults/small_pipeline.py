@@ -65,7 +65,7 @@ class SmallPipeline:
 
     def cache_is_whole(self) -> bool:
         """Whether DVC's cache has every object under its hash."""
-        from codline.orchestration.object_store import ObjectStore
+        from codline.runtime.object_store import ObjectStore
 
         objects = ObjectStore(self.root / ".dvc/cache/files/md5")
         hashes = [path.parent.name + path.name for path in objects.root.glob("[0-9a-f][0-9a-f]/*")]

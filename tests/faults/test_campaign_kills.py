@@ -17,7 +17,7 @@ from tests.tiny_study import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 LONGEST_WAIT = 3.0  # seconds before a kill, from the start of the command or of its first stage
-STAGE = "-m stages "
+STAGE = "-m stages"  # of a campaign `-m stages NAME`, of a study `-m stages.study_worker`
 
 
 def run_and_kill(project: Project, words: list[str], rng: random.Random) -> str | None:

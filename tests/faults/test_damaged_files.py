@@ -12,8 +12,8 @@ import pytest
 
 from codline.core.errors import CodlineError, DataError
 from codline.orchestration.dvc_stages import DvcStages
-from codline.orchestration.object_store import ObjectStore
 from codline.orchestration.verification import CheckedFile, Verification, repair
+from codline.runtime.object_store import ObjectStore
 from codline.runtime.recorded_outputs import CAMPAIGN, read_recorded_outputs, refuse_damaged_inputs
 from stages.runner import STAGES, In, hints
 from tests.bits import flip_bit

@@ -1,16 +1,20 @@
 """The flow of a study: points run in parallel and share stages, a kill loses little, a failure stops no other point."""
 
+import os
+import shutil
+import signal
 import sqlite3
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from codline.core.errors import TrainingError
 from codline.core.files import read_json, write_json
-from codline.orchestration.worktrees import has_finished
 from tests.flows.test_deployments import post
-from tests.project import Project, clone_with_small_campaign, kill, make_once, running_commands
+from tests.project import Project, clone_with_small_campaign, kill, make_once
 from tests.tiny_study import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -28,7 +32,13 @@ def finished_study(
         project.must("codline", "study", "tiny", "--jobs", "2", timeout=580)
         # From this worker's server: other workers, which share the project, have servers of their own.
         runs = post(project, "flow_runs/filter", {"flow_runs": {"name": {"like_": "tiny"}}})
-        write_json(folder / "flow_runs.json", [run["name"] for run in runs])
+        runs += post(project, "task_runs/filter", {"task_runs": {"name": {"like_": "tiny"}}})
+        write_json(folder / "runs.json", [run["name"] for run in runs])
+        alone = clone_with_small_campaign(folder / "alone", **api, **fork_server_environment, CODLINE_TRACKING="off")
+        shutil.copy(study_folder(project) / "entropy-s1/params.yaml", alone.root)
+        alone.must("codline", "run")
+        shutil.move(alone.root / "dvc.lock", folder / "run.lock")
+        shutil.rmtree(alone.root)
 
     return Project(make_once(tmp_path_factory, "finished_study", make) / "codline", **api, **fork_server_environment)
 
@@ -55,14 +65,14 @@ def test_study_writes_results_of_every_point(finished_study: Project) -> None:
 
 @pytest.mark.parametrize(("stage", "runs"), [("prepare", 2), ("train@c1", 2), ("score@c1", 4), ("train@c2", 4)])
 def test_study_computes_shared_stages_once_per_seed(finished_study: Project, stage: str, runs: int) -> None:
-    """A stage that ran leaves a note of its time; one that DVC restored from its run cache does not."""
+    """A stage that ran leaves a note of its time; one that was restored from the run cache does not."""
     assert len(list(study_folder(finished_study).glob(f"*/.codline/seconds/{stage}.json"))) == runs
 
 
 def test_study_that_is_finished_runs_nothing_again(finished_study: Project) -> None:
     def modification_times() -> dict[str, int]:
         folder = study_folder(finished_study)
-        return {path.name: path.stat().st_mtime_ns for path in [*folder.glob("*.log"), *folder.glob("*-s?.json")]}
+        return {path.name: path.stat().st_mtime_ns for path in [*folder.glob("*-s?.log"), *folder.glob("*-s?.json")]}
 
     before = modification_times()
     assert len(before) == 8
@@ -82,10 +92,17 @@ def test_study_logs_its_points_to_the_mlflow_of_the_project(finished_study: Proj
     assert not list(study_folder(finished_study).glob("*/mlartifacts"))
 
 
-def test_study_names_the_flow_runs_of_its_points(finished_study: Project) -> None:
+def test_study_shows_one_task_run_per_point(finished_study: Project) -> None:
     points = {f"tiny · {arm} · seed {seed}" for arm in ("random", "entropy") for seed in (0, 1)}
-    cycles = {f"{name} · {cycle}" for name in points for cycle in ("c1", "c2")}
-    assert {*read_json(finished_study.root.parent / "flow_runs.json")} == {"tiny"} | points | cycles
+    assert {*read_json(finished_study.root.parent / "runs.json")} == {"tiny"} | points
+
+
+def test_point_has_the_bytes_of_codline_run_and_dvc_finds_it_up_to_date(finished_study: Project) -> None:
+    """finished_study has run the campaign of one point with `codline run`, in a clone with a cache of its own."""
+    point = Project(study_folder(finished_study) / "entropy-s1")
+    assert (point.root / "dvc.lock").read_bytes() == (finished_study.root.parent / "run.lock").read_bytes()
+    assert point.must("dvc", "status", "--json").strip() == "{}"
+    assert "Running stage" not in point.must("dvc", "repro")
 
 
 def test_study_does_not_touch_the_campaign_of_the_project(finished_study: Project) -> None:
@@ -94,31 +111,41 @@ def test_study_does_not_touch_the_campaign_of_the_project(finished_study: Projec
     assert "studies" not in finished_study.must("dvc", "stage", "list")
 
 
-def test_study_that_is_killed_leaves_no_process_and_resumes_to_the_same_results(
-    untouched: Project, finished_study: Project
+@pytest.mark.parametrize("victim", ["study", "worker"])
+def test_study_that_is_killed_leaves_no_process_and_ends_with_the_same_bytes(
+    untouched: Project, finished_study: Project, victim: str
 ) -> None:
     (untouched.root / "studies/tiny.yaml").write_text(TINY.replace("[0, 1]", "[0]"))
     process = untouched.start("codline", "study", "tiny", "--jobs", "1")
-    worktrees = [study_folder(untouched) / name for name in ("random-s0", "entropy-s0")]
-    deadline = time.monotonic() + 200
-    while not has_finished(worktrees[0], "train@c1") and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert process.poll() is None
-    kill(process)
-    deadline = time.monotonic() + 30
-    while any(running_commands(worktree) for worktree in worktrees) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert [running_commands(worktree) for worktree in worktrees] == [[], []]
-    training_note = worktrees[0] / ".codline/seconds/train@c1.json"
-    trained = training_note.stat().st_mtime_ns
+    worktree = study_folder(untouched) / "random-s0"
+    wait_for(lambda: (worktree / ".codline/seconds/train@c1.json").exists(), process)
+    trained = (worktree / ".codline/seconds/train@c1.json").stat().st_mtime_ns
+    if victim == "study":
+        kill(process)
+        wait_for(lambda: not workers(untouched))
+        assert not workers(untouched)
+        assert not (worktree / "dvc.lock").exists()
+        untouched.must("codline", "study", "tiny", "--jobs", "1")
+    else:
+        os.kill(workers(untouched)[0], signal.SIGKILL)
+        assert process.wait(200) == 0, untouched.output
+    assert (worktree / ".codline/seconds/train@c1.json").stat().st_mtime_ns == trained
+    for name in ("random-s0", "entropy-s0"):
+        locks = [study_folder(project) / name / "dvc.lock" for project in (finished_study, untouched)]
+        assert locks[0].read_bytes() == locks[1].read_bytes()
 
-    untouched.must("codline", "study", "tiny", "--jobs", "1")
-    assert training_note.stat().st_mtime_ns == trained
-    uninterrupted, resumed = (
-        {(point["arm"], point["seed"]): point["curve"] for point in read_json(folder / "results.json")["points"]}
-        for folder in (study_folder(finished_study), study_folder(untouched))
-    )
-    assert resumed == {key: curve for key, curve in uninterrupted.items() if key[1] == 0}
+
+def workers(project: Project) -> list[int]:
+    commands = {path.parent: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()}
+    found = [process for process, command in commands.items() if b"stages.study_worker" in command]
+    return [int(process.name) for process in found if (process / "cwd").readlink().is_relative_to(project.root)]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + 200
+    while not condition() and time.monotonic() < deadline:
+        assert process is None or process.poll() is None
+        time.sleep(0.02)
 
 
 def test_study_goes_on_after_a_point_fails(untouched: Project) -> None:

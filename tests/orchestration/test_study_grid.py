@@ -9,7 +9,6 @@ from ruamel.yaml import YAML
 from codline.core.errors import UserError
 from codline.orchestration import study_grid
 from codline.orchestration.study_grid import Study, StudyPoint
-from codline.runtime.pipeline import Pipeline
 from stages.check_params import check
 from tests.tiny_study import TINY
 from tests.workspace import REPOSITORY
@@ -80,18 +79,6 @@ def test_study_points_change_one_objective_by_its_name() -> None:
         UserError, match=r"^train\.objectives\.cyclic\.weight: params\.yaml has no 'cyclic'; expected ema$"
     ):
         points_of("{name: x, title: x, seeds: [0], arms: {a: {train.objectives.cyclic.weight: 1.0}}}")
-
-
-def test_shared_stage_keys_are_equal_for_arms_that_differ_only_after_the_first_training() -> None:
-    stages = Pipeline(REPOSITORY).stages
-    random, entropy, other_seed, _ = (study_grid.shared_stage_keys(point, stages) for point in points_of(TINY))
-    assert list(random) == ["prepare", "train@c1"]
-    assert random == entropy
-    assert random["prepare"] != other_seed["prepare"]
-    objectives = TINY.replace("score.strategy.name: [random, entropy]", "train.objectives: [[], [{name: ema}]]")
-    none, ema, *_ = (study_grid.shared_stage_keys(point, stages) for point in points_of(objectives))
-    assert none["prepare"] == ema["prepare"]
-    assert none["train@c1"] != ema["train@c1"]
 
 
 @pytest.mark.parametrize("key", ["seed", "score__strategy__name", "score__strategy", "score"])

@@ -12,8 +12,8 @@ from codline.cli.main import app
 from codline.core.errors import DataError
 from codline.orchestration import dvc_lock
 from codline.orchestration.dvc_stages import DvcStages
-from codline.orchestration.object_store import ObjectStore
 from codline.orchestration.verification import Verification, repair
+from codline.runtime.object_store import ObjectStore
 from codline.runtime.recorded_outputs import RecordedOutput, read_recorded_outputs
 from tests.bits import flip_bit
 from tests.workspace import REPOSITORY

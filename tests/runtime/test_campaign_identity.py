@@ -2,11 +2,10 @@
 
 import re
 
-import pytest
 from hypothesis import given, strategies as st
 
 from codline.core import params
-from codline.runtime.campaign_identity import TITLE, CampaignIdentity
+from codline.runtime.campaign_identity import CampaignIdentity
 from tests.workspace import REPOSITORY
 
 PARAMS = params.read_yaml(REPOSITORY / "params.yaml")
@@ -22,10 +21,3 @@ def test_slug_is_a_valid_artifact_key_and_differs_between_campaigns(dataset: str
     campaign = CampaignIdentity(changed)
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", campaign.slug)
     assert campaign.slug != CampaignIdentity(changed | {"train": {"epochs": 1}}).slug
-
-
-def test_flow_title_of_a_point_of_a_study_is_that_of_the_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert CampaignIdentity(PARAMS).flow_title == "digits · cod · seed 0"
-    monkeypatch.setenv(TITLE, "digits-objectives · without unsupervised loss · seed 0")
-    assert CampaignIdentity(PARAMS).flow_title == "digits-objectives · without unsupervised loss · seed 0"
-    assert CampaignIdentity(PARAMS).title == "digits · cod · seed 0"
