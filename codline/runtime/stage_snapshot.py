@@ -26,11 +26,11 @@ NOTE = "snapshot"  # kind of the note, see state_directory.note_path
 class Snapshot:
     stage: str
     params_file: str
-    params_version: str  # see file_version; empty: unknown
     params: dict[str, Any]  # {dotted key: value} in params.yaml
     inputs: dict[str, str]  # {file or directory: its version, see file_version}
     code_paths: list[str]  # files and directories of code that dvc.yaml lists for the stage
     code: dict[str, str | None]  # {file below them: hash}, of Python files only imported ones; None: it did not exist
+    params_version: str = ""  # of params_file, see file_version; empty: unknown
 
     def refuse_changes(self) -> None:
         change = self.changed_param() or self.changed_input() or self.changed_code()
@@ -102,11 +102,11 @@ def begin(
     _current = Snapshot(
         stage,
         str(params_file),
-        params_version,
         params={key: value_at(raw, key) for key in sorted(keys | recorded_keys)},
         inputs={path: file_version(path) for path in sorted(data)},
         code_paths=code_paths,
         code={path: digest for path, digest in code_at_start().items() if is_read_as_data(path, code_paths)},
+        params_version=params_version,
     )
     snapshot = _current.with_imported_code()
     if change := snapshot.changed_code():  # between start and import
