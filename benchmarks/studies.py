@@ -28,7 +28,18 @@ from tests.project import Project, clone_with_small_campaign, free_port
 from tests.workspace import REPOSITORY, Workspace, create_workspace
 
 TITLE = "Studies: wall-clock seconds"
-STRATEGIES = ("random", "entropy", "least_confidence", "margin", "cod", "core_set", "badge", "bald", "typiclust", "qbc")
+STRATEGIES = (
+    "random",
+    "entropy",
+    "least_confidence",
+    "margin",
+    "cod",
+    "cod_diverse",
+    "core_set",
+    "badge",
+    "typiclust",
+    "prob_cover",
+)
 CYCLES, JOBS = 3, 2
 Campaign = tuple[str, int]  # strategy and seed
 
