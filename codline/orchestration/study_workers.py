@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class StudyRunner:
         self.stages = Pipeline(self.code).stages
         self.requests: dict[str, dict[str, Any]] = {}  # of the points that are prepared
         self.processes: set[subprocess.Popen[str]] = set()
+        self.process_lock, self.is_stopped = threading.Lock(), False
 
     def prepare(self, point: StudyPoint) -> None:
         """Create or update the worktree of a point, if that has not been done yet."""
@@ -75,24 +77,28 @@ class StudyRunner:
 
     def start_process(self) -> subprocess.Popen[str]:
         environment = {key: value for key, value in os.environ.items() if key not in OF_THIS_PROCESS}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "stages.study_worker"],
-            cwd=self.code,  # from which it imports its code
-            env=environment | {OWNER: str(os.getpid()), "CODLINE_QUIET": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        self.processes.add(process)
+        with self.process_lock:
+            if self.is_stopped:
+                raise InfrastructureError("the study was stopped")
+            process = subprocess.Popen(
+                [sys.executable, "-m", "stages.study_worker"],
+                cwd=self.code,  # from which it imports its code
+                env=environment | {OWNER: str(os.getpid()), "CODLINE_QUIET": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+            self.processes.add(process)
         send(process, {"cache": str(self.cache), "locks": str(self.lock_file)})
         return process
 
     def stop(self) -> None:
-        for process in list(self.processes):
-            process.kill()
-            process.wait()
+        with self.process_lock:
+            self.is_stopped = True
+            for process in self.processes:
+                end(process)
 
 
 class Worker:
@@ -150,10 +156,14 @@ class Worker:
 
     def end(self) -> None:
         if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+            end(self.process)
             self.runner.processes.discard(self.process)
         self.process = None
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(OSError), process:  # OSError: its pipe has what it could not be sent any more
+        process.kill()
 
 
 def send(process: subprocess.Popen[str], message: dict[str, Any]) -> None:
@@ -207,8 +217,7 @@ class PointLogger:
 
     def stop(self) -> None:
         if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+            end(self.process)
 
 
 def absolute_tracking_uri() -> str:

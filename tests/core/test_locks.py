@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codline.core.errors import BusyError
-from codline.core.locks import file_lock
+from codline.core.locks import KeyLocks, file_lock
 
 HOLD_LOCK = """
 import sys, time
@@ -53,3 +53,16 @@ def test_file_lock_can_be_taken_again_once_released(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with pytest.raises(BusyError, match="unknown"), file_lock(lock), file_lock(lock, "{owner}"):
         pass
+
+
+def test_key_locks_are_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    path, keys = tmp_path / "keys.lock", ["ab" * 32, "cd" * 32]
+    locks = KeyLocks(path)
+    assert locks.try_lock(keys[0])
+    program = (
+        f"from codline.core.locks import KeyLocks; from pathlib import Path; locks = KeyLocks(Path({str(path)!r}))"
+    )
+    command = [sys.executable, "-c", f"{program}; print(*map(locks.is_free, {keys}))"]
+    assert subprocess.check_output(command, text=True) == "False True\n"
+    locks.unlock(keys[0])
+    assert subprocess.check_output(command, text=True) == "True True\n"

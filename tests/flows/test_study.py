@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from codline.core.errors import TrainingError
+from codline.core.errors import Stopped, TrainingError
 from codline.core.files import read_json, write_json
 from tests.flows.test_deployments import post
 from tests.project import Project, clone_with_small_campaign, kill, make_once
@@ -111,24 +111,29 @@ def test_study_does_not_touch_the_campaign_of_the_project(finished_study: Projec
     assert "studies" not in finished_study.must("dvc", "stage", "list")
 
 
-@pytest.mark.parametrize("victim", ["study", "worker"])
-def test_study_that_is_killed_leaves_no_process_and_ends_with_the_same_bytes(
-    untouched: Project, finished_study: Project, victim: str
+@pytest.mark.parametrize("end", ["kill", "Ctrl-C", "kill worker"])
+def test_study_that_is_ended_leaves_no_process_and_ends_with_the_same_bytes(
+    untouched: Project, finished_study: Project, end: str
 ) -> None:
     (untouched.root / "studies/tiny.yaml").write_text(TINY.replace("[0, 1]", "[0]"))
     process = untouched.start("codline", "study", "tiny", "--jobs", "1")
     worktree = study_folder(untouched) / "random-s0"
     wait_for(lambda: (worktree / ".codline/seconds/train@c1.json").exists(), process)
     trained = (worktree / ".codline/seconds/train@c1.json").stat().st_mtime_ns
-    if victim == "study":
-        kill(process)
+    if end == "kill worker":
+        os.kill(workers(untouched)[0], signal.SIGKILL)
+        assert process.wait(200) == 0, untouched.output
+    else:
+        if end == "kill":
+            kill(process)
+        else:
+            os.kill(process.pid, signal.SIGINT)
+            assert process.wait(60) == Stopped.exit_code
+            assert untouched.output.endswith("codline: stopped; run it again to go on from here\n")
         wait_for(lambda: not workers(untouched))
         assert not workers(untouched)
         assert not (worktree / "dvc.lock").exists()
         untouched.must("codline", "study", "tiny", "--jobs", "1")
-    else:
-        os.kill(workers(untouched)[0], signal.SIGKILL)
-        assert process.wait(200) == 0, untouched.output
     assert (worktree / ".codline/seconds/train@c1.json").stat().st_mtime_ns == trained
     for name in ("random-s0", "entropy-s0"):
         locks = [study_folder(project) / name / "dvc.lock" for project in (finished_study, untouched)]
