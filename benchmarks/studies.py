@@ -3,26 +3,27 @@
 python -m benchmarks.studies
 
 The functions run in two halves, before and after the study, so that a machine that becomes slower or faster meanwhile
-favours neither. `codline run` is measured on fewer campaigns and scaled to as many at a time.
+favours neither. `codline run` is measured on a few campaigns, one after the other, and scaled.
 """
 
 import stages  # noqa: F401  isort: skip (pins numpy's CPU code before numpy is imported)
 
 import contextlib
+import resource
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from ruamel.yaml import YAML
 
 from benchmarks.campaigns import without_progress_bars
 from benchmarks.harness import Measurement, argument_parser, report_each
-from benchmarks.orchestration import timed
 from codline.core import params
 from tests.project import Project, clone_with_small_campaign, free_port
 from tests.workspace import REPOSITORY, Workspace, create_workspace
@@ -65,14 +66,24 @@ def run_functions(directory: str, campaigns: list[Campaign]) -> None:
                 workspace.run(stage, cycle or None)
 
 
-def functions_seconds(campaigns: list[Campaign]) -> float:
-    """Wall-clock seconds on JOBS new processes."""
-    with TemporaryDirectory(prefix="codline-benchmark-") as directory:
-        began = time.perf_counter()
-        with ProcessPoolExecutor(JOBS, get_context("spawn")) as pool:
-            parts = [campaigns[number::JOBS] for number in range(JOBS)]
-            list(pool.map(partial(run_functions, directory), parts))
-        return time.perf_counter() - began
+def run_functions_in_processes(campaigns: list[Campaign]) -> None:
+    with (
+        TemporaryDirectory(prefix="codline-benchmark-") as directory,
+        ProcessPoolExecutor(JOBS, get_context("spawn")) as pool,
+    ):
+        list(pool.map(partial(run_functions, directory), [campaigns[number::JOBS] for number in range(JOBS)]))
+
+
+class Seconds(NamedTuple):
+    wall: float
+    cpu: float  # of all processes, which other work on the machine affects less
+
+
+def measured(function: Callable[[], object]) -> Seconds:
+    began, cpu = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    function()
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Seconds(time.perf_counter() - began, ended.ru_utime + ended.ru_stime - cpu.ru_utime - cpu.ru_stime)
 
 
 @contextlib.contextmanager
@@ -96,20 +107,26 @@ def measurements(strategies: tuple[str, ...], seeds: int, runs: int) -> Iterator
     half, count = len(campaigns) // 2, len(campaigns)
     with project_with_study(strategies, seeds) as project:
         command = ("codline", "study", "speed", "--jobs", str(JOBS))
-        before = functions_seconds(campaigns[:half])
-        study = timed(partial(project.must, *command, timeout=36000))
-        bare = before + functions_seconds(campaigns[half:])
+        before = measured(partial(run_functions_in_processes, campaigns[:half]))
+        study = measured(partial(project.must, *command, timeout=36000))
+        after = measured(partial(run_functions_in_processes, campaigns[half:]))
+        bare = Seconds(before.wall + after.wall, before.cpu + after.cpu)
         case = f"{count} campaigns of {CYCLES} cycles, {JOBS} at a time"
-        yield [
-            Measurement(case, "functions in a loop", bare),
-            Measurement(case, "codline study", study, study / bare),
-        ]
-        again = timed(partial(project.must, *command))
-        yield [Measurement(case, "codline study, all done", again, again / bare)]
-        single = timed(lambda: [project.must("codline", "run", "--seed", str(100 + seed)) for seed in range(runs)])
-        scaled = single / runs * count / JOBS
-        note = f"from {runs} campaigns, one at a time"
-        yield [Measurement(case, "codline run for each", scaled, scaled / bare, note=note)]
+        yield [row(case, "functions in a loop", bare, bare), row(case, "codline study", study, bare)]
+        yield [row(case, "codline study, all done", measured(partial(project.must, *command)), bare)]
+        runs_of_others = partial(run_each, project, runs)
+        run = Seconds(*(seconds / runs * count for seconds in measured(runs_of_others)))
+        yield [row(case, f"codline run for each (from {runs})", Seconds(run.wall / JOBS, run.cpu), bare)]
+
+
+def run_each(project: Project, runs: int) -> None:
+    for number in range(runs):
+        project.must("codline", "run", "--seed", str(100 + number))
+
+
+def row(case: str, contender: str, seconds: Seconds, bare: Seconds) -> Measurement:
+    cpu = f"{seconds.cpu:.0f} s of CPU, {seconds.cpu / bare.cpu:.2f} times"
+    return Measurement(case, contender, seconds.wall, seconds.wall / bare.wall, note=cpu)
 
 
 def main(words: list[str] | None = None) -> None:

@@ -60,6 +60,7 @@ def execute(
         if finish is not None:
             finish()
     finally:
+        stage_snapshot.end()
         with contextlib.suppress(OSError):  # on a read-only or failing disk
             state_directory.delete_note("progress", name)
 

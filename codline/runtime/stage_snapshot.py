@@ -114,6 +114,12 @@ def begin(
     snapshot.write_note()
 
 
+def end() -> None:
+    """Forget the snapshot: the process may run another stage."""
+    global _current
+    _current = None
+
+
 def refuse_changes() -> None:
     """Refuse the stage of this process if anything that it depends on has changed since it started. Takes 10 ms."""
     if _current is not None:
