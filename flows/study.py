@@ -145,9 +145,9 @@ class StudySchedule:
         self.results_due = time.monotonic() + RESULTS_SHARE * (time.monotonic() - started)
 
     def stop(self) -> None:
+        for point, outcome in self.outcomes.items():  # Prefect waits for its tasks
+            if not outcome.done():
+                outcome.set_exception(InfrastructureError(f"{point.title}: it was stopped"))
         self.runner.stop()
         self.logger.stop()
         self.threads.shutdown()
-        for point, outcome in self.outcomes.items():
-            if not outcome.done():
-                outcome.set_exception(InfrastructureError(f"{point.title}: it was stopped"))

@@ -97,7 +97,7 @@ class StudyRunner:
     def stop(self) -> None:
         with self.process_lock:
             self.is_stopped = True
-            for process in self.processes:
+            for process in list(self.processes):
                 end(process)
 
 
