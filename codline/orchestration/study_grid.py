@@ -16,7 +16,8 @@ from codline.core import params, params_errors
 from codline.core.errors import UserError
 from codline.core.params import Section
 from codline.data.folder_walk import NOT_PLAIN
-from codline.orchestration.params_file import dump, params_yaml, set_value
+from codline.orchestration import presets
+from codline.orchestration.params_file import dump, in_one_line, params_yaml, set_value
 
 FOLDER = Path("studies")
 MAX_ARMS = 1000
@@ -29,7 +30,8 @@ class Study(Section):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     title: str
-    base: Overrides = Field(default_factory=dict)  # changes to the committed params.yaml that all points share
+    preset: str | None = None  # what points start from; default: the committed params.yaml
+    base: Overrides = Field(default_factory=dict)  # changes to it that all points share
     cycles: PositiveInt | None = None
     axes: Annotated[dict[str, Annotated[list[Any], Field(min_length=1)]], Field(min_length=1)] | None = None
     arms: Annotated[dict[str, Overrides], Field(min_length=1)] | None = None
@@ -132,21 +134,22 @@ def read_study(path: Path, children: tuple[Path, ...] = ()) -> Study:
 
 
 def read_with_inheritance(path: Path, children: tuple[Path, ...]) -> dict[str, Any]:
-    """A study's raw values. `like: other` takes base, cycles and seeds from another study, unless they are set here."""
+    """A study's raw values. `like: other` takes preset, base, cycles and seeds from it, unless they are set here."""
     raw = params.read_yaml(path)
     like = raw.pop("like", None)
     if like is None:
         return raw
     parent = read_study(find_study(str(like)), (*children, path))
     base = raw["base"] if isinstance(raw.get("base"), dict) else {}
-    return {"cycles": parent.cycles, "seeds": parent.seeds} | raw | {"base": parent.base | base}
+    inherited = {"preset": parent.preset, "cycles": parent.cycles, "seeds": parent.seeds}
+    return inherited | raw | {"base": parent.base | base}
 
 
 def study_points(study: Study, committed: str, overrides: Overrides) -> list[StudyPoint]:
     """Every point of a study, one seed after the other, so that arms can be compared early.
 
-    `committed` is the text of the committed params.yaml. `overrides` are the user's and apply to all points; they must
-    not touch what the study varies.
+    `committed` is the text of the committed params.yaml, from which they start unless the study names a preset.
+    `overrides` are the user's and apply to all points; they must not touch what the study varies.
     """
     varied = [*dict.fromkeys(key for arm in study.arm_overrides.values() for key in arm), "seed"]
     for key in overrides:
@@ -156,12 +159,23 @@ def study_points(study: Study, committed: str, overrides: Overrides) -> list[Stu
         if conflicts:
             raise UserError(f"-S {key}: the study varies {conflicts[0]} itself")
     cycles = params.cycle_chain(study.cycles) if study.cycles else {}
-    common = apply_overrides(committed, study.base, cycles, overrides)
+    start = committed if study.preset is None else preset_text(study)
+    common = apply_overrides(start, study.base, cycles, overrides)
     return [
         StudyPoint(arm, seed, apply_overrides(common, changes, {"seed": seed}))
         for seed in study.seeds
         for arm, changes in study.arm_overrides.items()
     ]
+
+
+def preset_text(study: Study) -> str:
+    """The study's preset as the text of a params.yaml."""
+    assert study.preset is not None
+    try:
+        values = presets.resolve(study.preset)
+    except UserError as error:
+        raise UserError(f"study {study.name}: {error}") from error
+    return dump(params_yaml(), {key: in_one_line(value) for key, value in values.items()})
 
 
 def apply_overrides(text: str, *layers: Overrides) -> str:

@@ -108,3 +108,22 @@ def test_included_studies_have_distinct_points_that_the_stages_accept(
     for point in {point.arm: point for point in points}.values():
         (directory / "params.yaml").write_text(point.params)
         check(directory / "params.yaml")
+
+
+def test_study_starts_from_a_preset_instead_of_the_committed_params() -> None:
+    Path("presets").symlink_to(REPOSITORY / "presets")
+    text = "{name: x, title: x, preset: cifar10-paper, cycles: 2, seeds: [3], arms: {a: {train.epochs: 1}}}"
+    (point,) = points_of(text)
+    raw = params_of(point)
+    assert (raw["prepare"]["dataset"]["name"], raw["prepare"]["model"]["name"]) == ("cifar10", "resnet18")
+    assert (raw["train"]["epochs"], raw["train"]["batch_size"], raw["seed"]) == (1, 128, 3)
+    assert [*raw["cycles"]] == ["c1", "c2"]
+    Path("studies/x.yaml").write_text(text)
+    (inheriting,) = points_of("{name: y, title: y, like: x, arms: {b: {train.epochs: 1}}}")
+    assert params_of(inheriting) == raw
+
+
+def test_study_with_an_unknown_preset_is_refused_with_a_suggestion() -> None:
+    Path("presets").symlink_to(REPOSITORY / "presets")
+    with pytest.raises(UserError, match=r"study x: preset: unknown preset 'cifar10-papr'; did you mean cifar10-paper"):
+        points_of("{name: x, title: x, preset: cifar10-papr, seeds: [3], arms: {a: {}}}")
