@@ -16,6 +16,7 @@ import typer
 from codline.cli import display, environment
 from codline.cli.clean import clean
 from codline.cli.options import EXIT_CODES, Set, parse_overrides
+from codline.cli.paper import paper
 from codline.cli.run import run
 from codline.cli.servers import serve, setup, ui
 from codline.cli.study import study
@@ -54,6 +55,7 @@ def options(
 
 app.command(epilog=f"Example: codline run --strategy entropy --seed 1 -S train.epochs=10    {EXIT_CODES}")(run)
 app.command(epilog=f"Example: codline study digits-strategies --jobs 2 -S train.epochs=5    {EXIT_CODES}")(study)
+app.command(epilog=f"Example: codline paper classification --scale smoke    {EXIT_CODES}")(paper)
 
 
 @app.command(epilog="Example: codline status")

@@ -16,6 +16,7 @@ from codline.core.errors import DataError, UserError
 from codline.core.files import read_json
 from codline.orchestration import study_plan
 from codline.orchestration.learning_curve import evaluated_metrics
+from codline.orchestration.study_grid import StudyPoint
 from codline.orchestration.study_plan import StudyPlan
 from codline.runtime.pipeline import Pipeline
 
@@ -117,12 +118,19 @@ class StudyDisplay:
         return Group(results_table(self.plan), points_text(self.plan))
 
 
+def print_state(point: StudyPoint, state: str) -> None:
+    console.print(f"  {point.title}: {state}")
+
+
 @contextlib.contextmanager
 def live_display(plan: StudyPlan) -> Iterator[None]:
     """Show results and running points while the study runs; one line per change if the output is not a terminal."""
     if not console.is_terminal:
-        study_plan.listeners.append(lambda point, state: console.print(f"  {point.title}: {state}"))
-        yield
+        study_plan.listeners.append(print_state)
+        try:
+            yield
+        finally:
+            study_plan.listeners.remove(print_state)
         return
     with Live(StudyDisplay(plan), console=console, refresh_per_second=1, transient=True):
         yield

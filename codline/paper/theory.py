@@ -1,4 +1,4 @@
-"""Checks the bounds of Huang et al. (2021) numerically: python docs/theory_checks.py
+"""Checks the bounds of Huang et al. (2021) numerically: `codline paper proofs`
 
 The paper bounds the discrepancy D = ||f(x; w_{t+T}) - f(x; w_t)|| of an image x after T steps of gradient descent on
 its own squared loss L(x) = ||y - f(x; w)||^2 / 2, with learning rate eta and C >= ||grad_w f||^2:
@@ -9,19 +9,20 @@ its own squared loss L(x) = ||y - f(x; w)||^2 / 2, with learning rate eta and C 
     Remark 1     a linear layer with ReLU is Lipschitz in its weights, with constant ||x||
 
 The proofs stop at first order in eta. Each check says how far that holds, on small networks in double precision. They
-test the paper, not this package, so they are not part of the tests. All of them take about ten seconds.
+test the paper, not this package. All of them take about ten seconds.
 """
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from codline.paper.campaigns import Request
+from codline.paper.drawing import Drawing, Table
+
 SAMPLES, ACTIVATIONS = range(20), (nn.Tanh, nn.ReLU)
-torch.set_default_dtype(torch.float64)
 
 
 @dataclass
@@ -156,20 +157,25 @@ def check_lipschitz() -> str:
     return f"holds for the weights; with the bias, the constant for ||x|| = {x.norm():.1f} is {ratio:.3f}"
 
 
-def main() -> None:
-    checks = {
-        "Theorem 1": lambda: check_first_order(1, corollary_1),
-        "Theorem 1, <=": check_curvature,
-        "Theorem 1, vectors": check_several_outputs,
-        "Corollary 1": lambda: check_first_order(5, corollary_1),
-        "Corollary 2": lambda: check_first_order(5, corollary_2),
-        "Corollaries": check_corollary_order,
-        "Other images": check_other_image,
-        "Remark 1": check_lipschitz,
-    }
-    for name, check in checks.items():
-        sys.stdout.write(f"{name:20}{check()}\n")
+CHECKS: dict[str, Callable[[], str]] = {
+    "Theorem 1": lambda: check_first_order(1, corollary_1),
+    "Theorem 1, as an inequality": check_curvature,
+    "Theorem 1, several outputs": check_several_outputs,
+    "Corollary 1": lambda: check_first_order(5, corollary_1),
+    "Corollary 2": lambda: check_first_order(5, corollary_2),
+    "Corollaries": check_corollary_order,
+    "Other images": check_other_image,
+    "Remark 1": check_lipschitz,
+}
 
 
-if __name__ == "__main__":
-    main()
+def bounds(_: Request) -> Drawing:
+    """The proofs of the supplementary: what holds of each statement on small networks in double precision."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        rows = [[name, check()] for name, check in CHECKS.items()]
+    finally:
+        torch.set_default_dtype(default)
+    note = f"{len(SAMPLES)} random networks of two hidden layers for each activation; docs/method.md says what follows."
+    return Drawing(None, Table(["statement", "what holds"], rows), [note])

@@ -1,0 +1,156 @@
+"""`codline paper`: the paper's figures and tables, by the studies that they need."""
+
+import sys
+import time
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from codline.cli import display, environment
+from codline.cli.prefect_session import prefect_session
+from codline.cli.study import default_jobs
+from codline.core.errors import CodlineError, UserError
+from codline.core.files import read_json
+from codline.orchestration.paper_data import VARIABLE, parse_sources
+from codline.paper.items import ITEMS, Item, find_item
+from codline.paper.protocols import protocols
+
+
+def paper(
+    item: Annotated[str | None, typer.Argument(help="A figure or table; without it, all are listed.")] = None,
+    scale: Annotated[str, typer.Option(help="smoke (minutes), small (hours) or paper (GPU days).")] = "small",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help=f"NAME=FOLDER of Parquet files, or NAME=download. May be repeated; also {VARIABLE}."),
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Make every figure and table, and a page of them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Run the campaigns of --scale paper without asking.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Campaigns at a time. Default: the number of processors, at most 4.")
+    ] = None,
+) -> None:
+    """Make the paper's figures and tables from campaigns, which are run if needed and shared between them."""
+    environment.silence_stages()
+    from codline.orchestration.paper_plan import PaperScale, drawable_items
+
+    sources, jobs = parse_sources(data or []), jobs or default_jobs()
+    if item is None and not all_:
+        print_items([PaperScale(name, sources) for name in protocols().scales], jobs)
+        return
+    if item is not None and all_:
+        raise UserError(f"paper: found the item {item} and --all, expected one of them")
+    at_scale = PaperScale(scale, sources)
+    items = drawable_items() if item is None else [drawable(item)]
+    for each in items if item else []:
+        at_scale.refuse_without_data(each)
+    started, failure = time.monotonic(), run_studies(at_scale, items, jobs, yes)
+    for each in items:
+        folder = at_scale.draw(each)
+        if item:
+            print_drawing(each, read_json(folder / "item.json"))
+            names = [name for name in ("figure.png", "figure.svg", "table.csv") if (folder / name).exists()]
+            display.print_line(f"Open {' or '.join(str(folder / name) for name in names)}")
+    if all_:
+        display.print_line(f"Open {at_scale.write_page()}")
+    if failure:
+        raise failure
+    display.print_line(f"Done in {time.monotonic() - started:.0f} s.")
+
+
+def drawable(name: str) -> Item:
+    found = find_item(name)
+    if found.is_diagram:
+        raise UserError(f"paper {found.name}: {found.place} is a {found.about}")
+    return found
+
+
+def run_studies(at_scale: Any, items: list[Item], jobs: int, yes: bool) -> CodlineError | None:
+    """Run the campaigns that are not done. A study that fails does not stop the others; the first error is returned."""
+    state = at_scale.state(items)
+    for sentence in state.missing:
+        display.print_line(f"No data for {sentence}.")
+    to_run = state.campaigns - state.done
+    if not to_run:
+        return None
+    plan = (
+        f"{to_run} of {state.campaigns} campaigns to run, {cost_text(state.minutes, at_scale.protocol.hardware, jobs)}"
+    )
+    display.print_line(plan + ".")
+    if at_scale.name == "paper" and not yes:
+        confirm(plan)
+    from codline.cli.study_progress import live_display
+    from codline.orchestration.study_plan import plan_study
+    from flows.study import study as study_flow
+
+    paths = [str(at_scale.write_study(at_scale.study(used, arms))) for used, arms in at_scale.arms(items).items()]
+    plans = {path: plan_study(path) for path in paths}  # refuses a wrong one before anything runs
+    failure: CodlineError | None = None
+    with prefect_session():
+        for path, study_plan in plans.items():
+            try:
+                with live_display(study_plan):
+                    study_flow(path, {}, jobs)
+            except CodlineError as error:
+                failure = failure or error
+    return failure
+
+
+def confirm(plan: str) -> None:
+    if not sys.stdin.isatty():
+        raise UserError(f"paper: {plan}; add --yes to run them")
+    if not typer.confirm("Run them?"):
+        raise UserError("paper: not run")
+
+
+def cost_text(minutes: float, hardware: str, jobs: int) -> str:
+    """On a GPU the hours of one; on a CPU the time with so many campaigns at once."""
+    if hardware == "GPU":
+        return f"about {duration(minutes)} of one GPU"
+    return f"about {duration(minutes / jobs)} with {jobs} at a time"
+
+
+def duration(minutes: float) -> str:
+    if minutes < 90:
+        return f"{max(1, round(minutes))} min"
+    return f"{minutes / 60:.1f} h" if minutes < 48 * 60 else f"{minutes / 60 / 24:.0f} days"
+
+
+def print_items(scales: list[Any], jobs: int) -> None:
+    table = Table(caption="Campaigns that are done, and what the others take. Items share campaigns.")
+    for column in ("item", "place", "what it shows"):
+        table.add_column(column)
+    for each in scales:
+        table.add_column(each.name)
+    for item in ITEMS:
+        table.add_row(item.name, item.place, item.about, *(state_text(each, item, jobs) for each in scales))
+    display.console.print(table)
+
+
+def state_text(at_scale: Any, item: Item, jobs: int) -> str:
+    if item.is_diagram:
+        return ""
+    state = at_scale.state([item])
+    minutes = state.minutes + state.missing_minutes
+    left = duration(minutes if at_scale.protocol.hardware == "GPU" else minutes / jobs)
+    return f"{state.text}, {left}" if minutes else state.text
+
+
+def print_drawing(item: Item, drawn: dict[str, Any]) -> None:
+    """The table, or one line for each of its rows if the terminal is too narrow; then the notes."""
+    title = f"{item.place}: {item.about}"
+    if drawn["table"]:
+        columns, rows = drawn["table"]["columns"], drawn["table"]["rows"]
+        width = sum(3 + max(map(len, cells)) for cells in zip(columns, *rows, strict=True)) + 1
+        if width <= display.console.width or len(columns) == 2:
+            table = Table(*columns, title=title)
+            for row in rows:
+                table.add_row(*row)
+            display.console.print(table)
+        else:
+            display.print_line(title)
+            for name, *cells in rows:
+                values = ", ".join(f"{column} {cell}" for column, cell in zip(columns[1:], cells, strict=True))
+                display.print_line(f"  {name}: {values}")
+    for note in drawn["notes"]:
+        display.print_line(note)

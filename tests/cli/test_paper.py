@@ -1,0 +1,43 @@
+"""`codline paper`: the list, and one sentence for each mistake; tests/flows/test_paper.py runs it."""
+
+import pytest
+
+from codline.cli.paper import cost_text, duration
+from codline.paper.items import ITEMS
+from tests.project import Project
+
+
+def test_list_names_every_item_with_its_state_at_every_scale(finished: Project) -> None:
+    shown = finished.with_environment(COLUMNS="240").must("codline", "paper")
+    assert all(item.name in shown and item.about in shown for item in ITEMS)
+    row = next(line for line in shown.splitlines() if "per-class" in line)
+    assert [cell.strip() for cell in row.split("│")[4:7]] == [
+        "not run, 1 min",
+        "needs data, 8 min",
+        "needs data, 7.5 h",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["clasification"], "paper: unknown item 'clasification'; did you mean classification or class-iou?"),
+        (["time", "--scale", "smal"], "--scale: unknown scale 'smal'; did you mean small?"),
+        (["time"], "paper time: no data for CIFAR-10; give --data cifar10=FOLDER or --data cifar10=download"),
+        (["sampler"], "paper sampler: Figure 2 is a diagram of sampling by COD; docs/method.md has ours"),
+        (["time", "--all"], "paper: found the item time and --all, expected one of them"),
+        (
+            ["per-class", "--scale", "paper", "--data", "cifar10=download"],
+            "paper: 3 of 3 campaigns to run, about 7.5 h of one GPU; add --yes to run them",
+        ),
+    ],
+)
+def test_mistake_is_one_sentence(finished: Project, words: list[str], sentence: str) -> None:
+    done = finished.run("codline", "paper", *words)
+    assert (done.returncode, done.stderr) == (2, f"codline: {sentence}\n")
+
+
+def test_costs_are_times_that_people_read() -> None:
+    assert [duration(minutes) for minutes in (0.2, 89, 90, 3000)] == ["1 min", "89 min", "1.5 h", "2 days"]
+    assert cost_text(120, "core", 2) == "about 60 min with 2 at a time"
+    assert cost_text(600, "GPU", 2) == "about 10.0 h of one GPU"
