@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,14 +88,17 @@ class PaperScale:
 
     def study(self, used: str, arms: list[str]) -> Study:
         dataset = self.protocol.datasets[used]
-        objectives = presets.resolve(dataset.preset)["train"]["objectives"]
+        preset, all_arms = presets.resolve(dataset.preset), protocols().arms
         return Study(
             name=f"paper-{self.name}-{used}",
             title=f"{dataset.title}, for the paper's figures and tables",
             preset=dataset.preset,
             base=paper_data.dataset_overrides(used, dataset, self.sources) | dataset.base,
             cycles=self.protocol.cycles,
-            arms={arm: protocols().arms[arm].overrides(self.protocol, objectives) for arm in arms},
+            arms={
+                arm: all_arms[arm].overrides(self.protocol, preset, released_method(all_arms[arm].strategy))
+                for arm in arms
+            },
             seeds=self.protocol.seeds,
         )
 
@@ -164,6 +167,14 @@ class PaperScale:
         """One HTML page with all items that have been drawn at this scale."""
         run_drawing("page", self.folder)
         return self.folder / "index.html"
+
+
+@cache
+def released_method(strategy: str) -> dict[str, Any]:
+    """The settings of a rival's released code, if presets/methods has them."""
+    name = f"methods/{strategy}"
+    is_rival = strategy != "cod" and presets.layer_file(name, presets.FOLDER).exists()
+    return presets.merge_layers(presets.load_layers(name)) if is_rival else {}
 
 
 def finished_records(study: Study) -> list[dict[str, Any]]:

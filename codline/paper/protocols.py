@@ -22,14 +22,23 @@ class Arm(Section):
     snapshots: bool = False  # keep the scale's snapshots of the training
     full: bool = False  # every image labelled, a single cycle
 
-    def overrides(self, scale: "Scale", objectives: list[dict[str, Any]]) -> Overrides:
-        """Changes to a preset's parameters; `objectives` are those of the preset, whose parameters are kept."""
-        of_preset = {each["name"]: each for each in objectives}
+    def overrides(self, scale: "Scale", preset: dict[str, Any], method: dict[str, Any]) -> Overrides:
+        """Changes to the preset of a dataset; `method` are the strategy's released settings, from presets/methods.
+
+        Of these, the start of a cycle's training is left out: methods that are compared are trained alike.
+        """
+        train, strategy = dict(method.get("train", {})), dict(method.get("score", {}).get("strategy", {}))
+        train.pop("start_from", None)
+        known = {each["name"]: each for each in [*preset["train"]["objectives"], *train.pop("objectives", [])]}
+        objectives = [scale.objective(known.get(each["name"], {}) | each) for each in self.objectives]
+        parameters = strategy | scale.strategies.get(self.strategy, {}) | {"name": self.strategy}
         changes: Overrides = {
-            "score.strategy.name": self.strategy,
-            "train.objectives": [scale.objective(of_preset.get(each["name"], {}) | each) for each in self.objectives],
+            "score.strategy.name": parameters.pop("name"),  # first: another name drops all parameters
+            **{f"score.strategy.{key}": value for key, value in parameters.items()},
+            **{f"train.{key}": value for key, value in train.items()},
+            **{f"prepare.model.{key}": value for key, value in method.get("prepare", {}).get("model", {}).items()},
+            "train.objectives": objectives,
         }
-        changes |= {f"score.strategy.{key}": value for key, value in scale.strategies.get(self.strategy, {}).items()}
         if self.snapshots:
             changes["train.snapshots"] = scale.snapshots
         return changes | ({"prepare.start": "all", **cycle_chain(1)} if self.full else {})
@@ -52,7 +61,7 @@ class Scale(Section):
     seeds: list[int]
     cycles: PositiveInt
     snapshots: list[PositiveInt]
-    strategies: dict[str, dict[str, Any]]
+    strategies: dict[str, dict[str, Any]] = Field(default_factory=dict)
     scaled_decay: bool = False  # whether a moving average spans the same share of a cycle's steps as in the paper
     datasets: dict[str, ProtocolDataset]
 
