@@ -225,6 +225,8 @@ NUMBERS = [
     ("train.epochs", -3, "train.epochs: found -3, expected more than 0"),
     ("train.decay_at", 2, "train.decay_at: found 2, expected at most 1"),
     ("train.snapshots", [1, 2**40], "train.snapshots.1: found 1099511627776, expected at most 2147483647"),
+    ("train.snapshots", [1.5], "train.snapshots.0: found 1.5, expected a share of the steps (more than 0"),
+    ("train.snapshots", [3, 0], "train.snapshots.1: found 0, expected a share of the steps (more than 0"),
     ("compute.threads", 5000, "compute.threads: found 5000, expected at most 1024"),
     ("prepare.model.width", 10**20, "prepare.model.width: found 100000000000000000000, expected at most 2147483647"),
     ("select.budget", float("nan"), f"select.budget: found nan, expected {AMOUNT}"),
