@@ -227,6 +227,8 @@ NUMBERS = [
     ("train.snapshots", [1, 2**40], "train.snapshots.1: found 1099511627776, expected at most 2147483647"),
     ("train.snapshots", [1.5], "train.snapshots.0: found 1.5, expected a share of the steps (more than 0"),
     ("train.snapshots", [3, 0], "train.snapshots.1: found 0, expected a share of the steps (more than 0"),
+    ("train.committee", 17, "train.committee: found 17, expected at most 16"),
+    ("prepare.model.dropout", 1, "prepare.model.dropout: found 1, expected less than 1"),
     ("compute.threads", 5000, "compute.threads: found 5000, expected at most 1024"),
     ("prepare.model.width", 10**20, "prepare.model.width: found 100000000000000000000, expected at most 2147483647"),
     ("select.budget", float("nan"), f"select.budget: found nan, expected {AMOUNT}"),
