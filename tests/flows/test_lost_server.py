@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 STUDY = """
 name: small
 title: two strategies
+base: {train.epochs: 400}
 arms:
   random: {score.strategy: {name: random}}
   entropy: {score.strategy: {name: entropy}}
@@ -61,7 +62,7 @@ def trains(root: Path) -> bool:
 
 
 def has_started_a_point(root: Path) -> bool:
-    return any((root / ".codline/studies/small").glob("*-s0/dvc.lock"))
+    return any((root / ".codline/studies/small").glob("*-s0/.codline/seconds/prepare.json"))
 
 
 def test_lost_server_ends_run_and_study_with_one_sentence_and_run_again_side_by_side_both_complete(
