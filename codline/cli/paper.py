@@ -83,22 +83,23 @@ def run_studies(at_scale: Any, items: list[Item], jobs: int, yes: bool) -> Codli
     from codline.orchestration.study_plan import plan_study
     from flows.study import study as study_flow
 
-    paths = [str(at_scale.write_study(at_scale.study(used, arms))) for used, arms in at_scale.arms(items).items()]
-    plans = {path: plan_study(path) for path in paths}  # refuses a wrong one before anything runs
     failure: CodlineError | None = None
     with prefect_session():
-        for path, study_plan in plans.items():
+        for used, arms in at_scale.arms(items).items():
+            path = str(at_scale.write_study(at_scale.study(used, arms)))
             try:
-                with live_display(study_plan):
-                    study_flow(path, {}, jobs)
+                plan = plan_study(path)
+                if plan.unfinished:
+                    with live_display(plan):
+                        study_flow(path, {}, jobs)
             except CodlineError as error:
                 failure = failure or error
     return failure
 
 
-def confirm(plan: str) -> None:
+def confirm(intention: str) -> None:
     if not sys.stdin.isatty():
-        raise UserError(f"paper: {plan}; add --yes to run them")
+        raise UserError(f"paper: {intention}; add --yes to run them")
     if not typer.confirm("Run them?"):
         raise UserError("paper: not run")
 

@@ -6,18 +6,18 @@ At one scale, a dataset has one study, and items share its arms: a campaign that
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from codline.core.errors import CodlineError, UserError
 from codline.core.files import write_json, write_text
-from codline.orchestration import paper_data, presets, study_grid, worktrees
+from codline.orchestration import paper_data, presets
 from codline.orchestration.paper_data import Sources
 from codline.orchestration.params_file import dump, in_one_line, params_yaml
 from codline.orchestration.study_grid import Study
-from codline.orchestration.study_plan import StudyPlan, reported_error
+from codline.orchestration.study_plan import StudyPlan, plan_points
 from codline.paper.items import ITEMS, Item
 from codline.paper.protocols import Scale, find_scale, protocols
 from codline.paper.published import TITLES
@@ -51,12 +51,13 @@ class State(NamedTuple):
         return (f"{self.done} of {self.campaigns}" if self.done else "not run") + partly
 
 
-@dataclass(frozen=True)
+@dataclass
 class PaperScale:
     """Everything that `codline paper` does at one scale with these data."""
 
     name: str
     sources: Sources
+    plans: dict[str, StudyPlan] = field(default_factory=dict)  # by dataset, with all arms
 
     @cached_property
     def protocol(self) -> Scale:
@@ -114,9 +115,8 @@ class PaperScale:
         items = list(items)
         done, campaigns, minutes = 0, 0, 0.0
         for used, arms in self.arms(items).items():
-            study = self.study(used, arms)
-            seconds = [record["seconds"] for record in finished_records(study)]
-            total = len(arms) * len(study.seeds)
+            seconds = [record["seconds"] for record in self.finished(used, arms)]
+            total = len(arms) * len(self.protocol.seeds)
             each = sum(seconds) / len(seconds) / 60 if seconds else self.protocol.datasets[used].minutes
             done, campaigns = done + len(seconds), campaigns + total
             minutes += (total - len(seconds)) * each
@@ -133,6 +133,17 @@ class PaperScale:
         minutes = sum(len(arms[name]) * len(self.protocol.seeds) * each.minutes for name, each in first.items())
         return [f"{TITLES[name]}: {self.panel(name).missing}" for name in arms], minutes
 
+    def finished(self, used: str, arms: list[str]) -> list[dict[str, Any]]:
+        """The finished campaigns of these arms: arm, seed, seconds, learning curve and folder."""
+        folder = state_directory.state_root() / "studies" / f"paper-{self.name}-{used}"
+        if not any(folder.glob("*-s*.json")):
+            return []  # planning takes seconds
+        if used not in self.plans:
+            self.plans[used] = plan_points(self.study(used, self.arms(drawable_items())[used]), {})
+        plan = self.plans[used]
+        found = [(plan.worktree(point), plan.record(point)) for point in plan.points if point.arm in arms]
+        return [record | {"folder": str(worktree.resolve())} for worktree, record in found if record]
+
     def refuse_without_data(self, item: Item) -> None:
         panels = self.panels(item)
         if panels and not any(panel.used for panel in panels):
@@ -141,7 +152,7 @@ class PaperScale:
     def draw(self, item: Item) -> Path:
         """Draw an item from the campaigns that are finished, in another process, which may import numpy."""
         folder = self.folder / item.name
-        records = {used: finished_records(self.study(used, list(arms))) for used, arms in self.arms([item]).items()}
+        records = {used: self.finished(used, arms) for used, arms in self.arms([item]).items()}
         panels = [
             {
                 "dataset": panel.dataset,
@@ -177,22 +188,11 @@ def released_method(strategy: str) -> dict[str, Any]:
     return presets.merge_layers(presets.load_layers(name)) if is_rival else {}
 
 
-def finished_records(study: Study) -> list[dict[str, Any]]:
-    """The finished campaigns of a study: arm, seed, seconds, learning curve and folder."""
-    folder = state_directory.state_root() / "studies" / study.name
-    if not any(folder.glob("*-s*.json")):
-        return []
-    points = study_grid.study_points(study, "", {})
-    plan = StudyPlan(study, points, worktrees.head_commit(), worktrees.code_version())
-    found = [(plan.worktree(point), plan.record(point)) for point in points]
-    return [record | {"folder": str(worktree.resolve())} for worktree, record in found if record]
-
-
 def run_drawing(*arguments: object) -> None:
     command = [sys.executable, "-m", "codline.paper", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        reason = reported_error(done.stderr) or done.stderr.strip()[-300:]
+        reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1].removeprefix("codline: ")
         raise CodlineError(f"paper: {arguments[-1]} could not be drawn: {reason}")
 
 

@@ -90,7 +90,12 @@ def plan_study(name: str, overrides: Overrides | None = None) -> StudyPlan:
 def make_plan(name: str, overrides: str, directory: str) -> StudyPlan:  # noqa: ARG001 (part of the key)
     study = study_grid.read_study(study_grid.find_study(name))
     worktrees.require_committed_code()
-    points = study_grid.study_points(study, worktrees.committed_text("params.yaml"), json.loads(overrides))
+    return plan_points(study, json.loads(overrides))
+
+
+def plan_points(study: Study, overrides: Overrides) -> StudyPlan:
+    """All points of a study with complete parameters, checked."""
+    points = study_grid.study_points(study, worktrees.committed_text("params.yaml"), overrides)
     plan = StudyPlan(study, points, worktrees.head_commit(), worktrees.code_version())
     derived = check_arms(plan)
     plan.points = [point._replace(params=with_sections(point.params, derived[point.arm])) for point in points]

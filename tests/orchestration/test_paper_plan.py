@@ -7,9 +7,9 @@ from ruamel.yaml import YAML
 
 from codline.core.errors import UserError
 from codline.core.files import write_json
-from codline.orchestration import paper_plan, study_grid
+from codline.orchestration import study_grid, study_plan
 from codline.orchestration.paper_data import VARIABLE, parse_sources
-from codline.orchestration.paper_plan import PaperScale, drawable_items, finished_records
+from codline.orchestration.paper_plan import PaperScale, drawable_items
 from codline.paper.items import find_item
 from codline.paper.protocols import protocols
 from stages.check_params import check
@@ -120,15 +120,16 @@ def test_cityscapes_is_replaced_by_camvid_or_streets_at_the_small_scale() -> Non
 
 def test_campaign_that_one_item_has_run_is_done_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("head_commit", "code_version"):
-        monkeypatch.setattr(paper_plan.worktrees, name, lambda: "code")
+        monkeypatch.setattr(study_plan.worktrees, name, lambda: "code")
+    monkeypatch.setattr(study_plan.worktrees, "committed_text", lambda _: "")
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     at_scale = PaperScale("smoke", {})
     assert at_scale.state([find_item("per-class")]).text == "not run"
-    study = at_scale.study("digits", ["Ours-Semi"])
-    for point in study_grid.study_points(study, "", {}):
-        plan = paper_plan.StudyPlan(study, [point], "", "code")
+    plan = study_plan.plan_points(at_scale.study("digits", ["Ours-Semi"]), {})
+    for point in plan.points:
         record = {"digest": plan.digest(point), "arm": point.arm, "seed": point.seed, "curve": [], "seconds": 60.0}
         write_json(plan.record_file(point), record)
-    assert [record["seed"] for record in finished_records(study)] == [0, 1]
+    assert [record["seed"] for record in at_scale.finished("digits", ["Random", "Ours-Semi"])] == [0, 1]
     assert at_scale.state([find_item("per-class")]).text == "done"
     sampling = at_scale.state([find_item("sampling")])
     assert (sampling.text, sampling.minutes) == ("2 of 10", pytest.approx(8.0))  # a minute each, as measured
