@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -15,6 +15,9 @@ from codline.core.files import read_json
 from codline.orchestration.paper_data import VARIABLE, parse_sources
 from codline.paper.items import ITEMS, Item, find_item
 from codline.paper.protocols import protocols
+
+if TYPE_CHECKING:
+    from codline.orchestration.paper_plan import PaperScale
 
 
 def paper(
@@ -44,7 +47,9 @@ def paper(
     items = drawable_items() if item is None else [drawable(item)]
     for each in items if item else []:
         at_scale.refuse_without_data(each)
-    started, failure = time.monotonic(), run_studies(at_scale, items, jobs, yes)
+    started, failure = time.monotonic(), None
+    if confirm_campaigns(at_scale, items, jobs, yes):
+        failure = run_studies(at_scale, items, jobs)
     for each in items:
         folder = at_scale.draw(each)
         if item:
@@ -65,20 +70,23 @@ def drawable(name: str) -> Item:
     return found
 
 
-def run_studies(at_scale: Any, items: list[Item], jobs: int, yes: bool) -> CodlineError | None:
-    """Run the campaigns that are not done. A study that fails does not stop the others; the first error is returned."""
+def confirm_campaigns(at_scale: "PaperScale", items: list[Item], jobs: int, yes: bool) -> bool:
+    """Show how many campaigns are to run and what they cost; at the scale paper, ask. False: all are done."""
     state = at_scale.state(items)
     for sentence in state.missing:
         display.print_line(f"No data for {sentence}.")
-    to_run = state.campaigns - state.done
+    to_run, cost = state.campaigns - state.done, cost_text(state.minutes, at_scale.protocol.hardware, jobs)
     if not to_run:
-        return None
-    plan = (
-        f"{to_run} of {state.campaigns} campaigns to run, {cost_text(state.minutes, at_scale.protocol.hardware, jobs)}"
-    )
-    display.print_line(plan + ".")
+        return False
+    intention = f"{to_run} of {state.campaigns} campaigns to run, {cost}"
+    display.print_line(intention + ".")
     if at_scale.name == "paper" and not yes:
-        confirm(plan)
+        confirm(intention)
+    return True
+
+
+def run_studies(at_scale: "PaperScale", items: list[Item], jobs: int) -> CodlineError | None:
+    """Run the campaigns that are not done. A study that fails does not stop the others; the first error is returned."""
     from codline.cli.study_progress import live_display
     from codline.orchestration.study_plan import plan_study
     from flows.study import study as study_flow
@@ -117,7 +125,7 @@ def duration(minutes: float) -> str:
     return f"{minutes / 60:.1f} h" if minutes < 48 * 60 else f"{minutes / 60 / 24:.0f} days"
 
 
-def print_items(scales: list[Any], jobs: int) -> None:
+def print_items(scales: list["PaperScale"], jobs: int) -> None:
     table = Table(caption="Campaigns that are done, and what the others take. Items share campaigns.")
     for column in ("item", "place", "what it shows"):
         table.add_column(column)
@@ -128,7 +136,7 @@ def print_items(scales: list[Any], jobs: int) -> None:
     display.console.print(table)
 
 
-def state_text(at_scale: Any, item: Item, jobs: int) -> str:
+def state_text(at_scale: "PaperScale", item: Item, jobs: int) -> str:
     if item.is_diagram:
         return ""
     state = at_scale.state([item])
