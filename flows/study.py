@@ -14,8 +14,7 @@ from codline.core.errors import CodlineError, InfrastructureError
 from codline.orchestration.prefect_runs import recorded_run, rename_flow_run
 from codline.orchestration.study_grid import Overrides, StudyPoint
 from codline.orchestration.study_plan import StudyPlan, lock_study, plan_study, write_results
-from codline.orchestration.study_workers import BusyPoint, PointLogger, StudyRunner, Worker
-from codline.runtime.gpu_lock import visible_gpus
+from codline.orchestration.study_workers import BusyPoint, PointLogger, StudyRunner, Worker, worker_count
 
 POLL_SECONDS = 0.3  # how often it is checked whether another point can start
 RESULTS_SHARE = 20  # results are written again after this many times the seconds that it takes
@@ -28,7 +27,7 @@ def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) 
     plan = plan_study(name, overrides)
     with lock_study(plan), recorded_run(f"study-{plan.study.name}"):
         rename_flow_run(plan.study.name)
-        failures = StudySchedule(plan, min(jobs, len(visible_gpus()) or jobs)).run()
+        failures = StudySchedule(plan, worker_count(plan, jobs)).run()
         write_results(plan, draw=True)
     if failures:
         others = f"; {len(failures) - 1} more points failed" if len(failures) > 1 else ""

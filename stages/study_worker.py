@@ -65,6 +65,7 @@ class StudyCache:
     """What the workers of all studies of a project share: DVC's cache, and a lock for every run that is under way."""
 
     def __init__(self, directory: Path, locks: Path) -> None:
+        self.code_version = code_version()  # of this process
         self.runs, self.objects, self.locks = directory / "runs", ObjectStore(directory / "files/md5"), KeyLocks(locks)
 
     def restore(self, key: str) -> list[dict[str, Any]] | None:
@@ -86,14 +87,10 @@ class PointCampaign:
         self.raw = params.read_yaml(PARAMS)
         self.identity = CampaignIdentity(self.raw)
         self.pipeline = Pipeline()
-        # As DVC reads them, which takes a quarter of the time of params.read_yaml.
-        self.pipeline.params, self.pipeline.stages = (
-            YAML(typ="safe").load(PARAMS),
-            YAML(typ="safe").load(Path("dvc.yaml"))["stages"],
-        )
+        self.pipeline.params = YAML(typ="safe").load(PARAMS)  # as DVC reads it, in a quarter of the time
+        self.pipeline.stages = YAML(typ="safe").load(Path("dvc.yaml"))["stages"]
         self.files: dict[str, KnownFile] = {}  # outputs of the stages that are done
         self.entries: dict[str, Entry] = {}
-        self.code_version = code_version()
 
     def run(self) -> None:
         """Bring all stages up to date and write dvc.lock; if one fails, with the stages before it."""
@@ -176,7 +173,7 @@ class PointCampaign:
         torch.manual_seed(TORCH_SEED)  # so that nothing depends on the stages before
         try:
             runner.execute(function, arguments, self.raw, known)
-            if code_version() != self.code_version:
+            if code_version() != self.cache.code_version:
                 raise DataError(f"{ROOT}: code changed while {name} ran; its result is not recorded: run it again")
             for out in entry["outs"]:
                 out |= {"hash": "md5"} | self.cache.objects.add(Path(out["path"])).as_dict()

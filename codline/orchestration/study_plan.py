@@ -82,48 +82,44 @@ class StudyPlan:
 
 
 def plan_study(name: str, overrides: Overrides | None = None) -> StudyPlan:
-    """Read a study and check all of its points before anything runs. `codline study` and its flow share the plan."""
-    return make_plan(name, json.dumps(overrides or {}), str(Path.cwd()))
-
-
-@lru_cache(1)
-def make_plan(name: str, overrides: str, directory: str) -> StudyPlan:  # noqa: ARG001 (part of the key)
+    """Read a study and check all of its points before anything runs."""
     study = study_grid.read_study(study_grid.find_study(name))
     worktrees.require_committed_code()
-    return plan_points(study, json.loads(overrides))
+    return plan_points(study, overrides or {})
 
 
 def plan_points(study: Study, overrides: Overrides) -> StudyPlan:
     """All points of a study with complete parameters, checked."""
     points = study_grid.study_points(study, worktrees.committed_text("params.yaml"), overrides)
     plan = StudyPlan(study, points, worktrees.head_commit(), worktrees.code_version())
-    derived = check_arms(plan)
+    arms = {point.arm: point.params for point in reversed(points)}  # the first point of each
+    derived = json.loads(check_arms(study.name, str(plan.folder / "checked"), tuple(arms.items())))
     plan.points = [point._replace(params=with_sections(point.params, derived[point.arm])) for point in points]
     return plan
 
 
-def check_arms(plan: StudyPlan) -> dict[str, dict[str, Any]]:
-    """Validate the parameters of one point per arm; returns the sections that `codline run` would derive from them.
+@lru_cache(1)  # takes seconds; `codline study` and its flow both need it
+def check_arms(study: str, folder: str, arms: tuple[tuple[str, str], ...]) -> str:
+    """Validate the parameters of one point per arm. People are refused: each point would wait for its own labels.
 
-    People are refused: each point would wait for its own labels.
+    Returns, as JSON, {arm: the sections that `codline run` would derive from the others}.
     """
-    first_points = {point.arm: point for point in reversed(plan.points)}
     paths = []
-    for arm, point in first_points.items():
-        if annotator_name(YAML(typ="safe", pure=True).load(point.params)) == "people":
-            found = f"study {plan.study.name}: arm {arm}: annotate.annotator: found people"
+    for arm, text in arms:
+        if annotator_name(YAML(typ="safe", pure=True).load(text)) == "people":
+            found = f"study {study}: arm {arm}: annotate.annotator: found people"
             raise UserError(f"{found}, expected simulated: a study does not wait for labels")
-        path = plan.folder / "checked" / f"arm {arm.replace('/', ' ')}.yaml"
+        path = Path(folder, f"arm {arm.replace('/', ' ')}.yaml")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(point.params, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         paths.append(path)
     try:
-        derived = dict(zip(first_points, derived_of_files(*paths), strict=True))
+        derived = dict(zip(dict(arms), derived_of_files(*paths), strict=True))
         for inputs in {json.dumps(sections["inputs"]) for sections in derived.values()}:
             check_inputs({"inputs": json.loads(inputs)})
     except CodlineError as error:
-        raise type(error)(f"study {plan.study.name}: {error}") from error
-    return derived
+        raise type(error)(f"study {study}: {error}") from error
+    return json.dumps(derived)
 
 
 def lock_study(plan: StudyPlan) -> AbstractContextManager[None]:

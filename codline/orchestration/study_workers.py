@@ -23,6 +23,7 @@ from codline.orchestration.study_grid import StudyPoint
 from codline.orchestration.study_plan import StudyPlan
 from codline.runtime import out_of_memory, state_directory
 from codline.runtime.background import FOLLOWER_SECONDS, LOG, is_tracking
+from codline.runtime.gpu_lock import visible_gpus
 from codline.runtime.pipeline import Pipeline
 from codline.runtime.process_lifetime import OWNER
 from codline.runtime.recorded_outputs import CAMPAIGN
@@ -30,7 +31,14 @@ from codline.runtime.recorded_outputs import CAMPAIGN
 ATTEMPTS = 3  # to run a point whose worker is killed
 SECONDS_PER_POINT = 2.0  # that MLflow may take, at the end of a study, for each point that it has not been sent
 # Environment variables that a worker must not inherit.
-OF_THIS_PROCESS = ("CODLINE_STATE_DIRECTORY", "CODLINE_TIMEOUT", "DVC_STAGE", CAMPAIGN)
+OF_THIS_PROCESS = ("CODLINE_STATE_DIRECTORY", "CODLINE_TIMEOUT", "CODLINE_QUIET", "DVC_STAGE", CAMPAIGN)
+
+
+def worker_count(plan: StudyPlan, jobs: int) -> int:
+    """At most one worker per GPU: each holds one until it ends."""
+    compute = [YAML(typ="safe").load(point.params).get("compute") or {} for point in plan.unfinished]
+    uses_gpu = any(section.get("device", "auto") in ("auto", "cuda") for section in compute)
+    return min(jobs, len(visible_gpus()) or jobs) if uses_gpu else jobs
 
 
 class BusyPoint(Exception):  # noqa: N818 (not an error: it waits for another one)
@@ -83,7 +91,7 @@ class StudyRunner:
             process = subprocess.Popen(
                 [sys.executable, "-m", "stages.study_worker"],
                 cwd=self.code,  # from which it imports its code
-                env=environment | {OWNER: str(os.getpid()), "CODLINE_QUIET": "1"},
+                env=environment | {OWNER: str(os.getpid())},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -35,7 +35,7 @@ def log_points() -> None:
                     store = store or open_store()
                     log_point(store, **json.loads(line))
         except CodlineError as error:
-            reason = str(error)
+            reason = str(error).removesuffix("; run `codline track` later")
         except Exception as error:
             reason = f"unexpected {type(error).__name__}: {error}"
         failed += bool(reason)
