@@ -158,17 +158,22 @@ def free_port() -> int:
         return port
 
 
-def running_commands(root: Path) -> list[str]:
-    """Commands of the processes whose working directory is `root`."""
-    commands = []
+def running_processes(root: Path) -> dict[int, str]:
+    """{id: command} of the processes whose working directory is `root`."""
+    commands = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             state = (process / "stat").read_text().rpartition(")")[2].split()[0]
             if (process / "cwd").readlink() == root and state != "Z":
-                commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip())
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                commands[int(process.name)] = command
         except OSError:
             continue
     return commands
+
+
+def running_commands(root: Path) -> list[str]:
+    return list(running_processes(root).values())
 
 
 def kill(process: subprocess.Popen[str]) -> None:

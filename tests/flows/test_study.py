@@ -14,7 +14,7 @@ import pytest
 from codline.core.errors import Stopped, TrainingError
 from codline.core.files import read_json, write_json
 from tests.flows.test_deployments import post
-from tests.project import Project, clone_with_small_campaign, kill, make_once
+from tests.project import Project, clone_with_small_campaign, kill, make_once, running_processes
 from tests.tiny_study import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -141,9 +141,9 @@ def test_study_that_is_ended_leaves_no_process_and_ends_with_the_same_bytes(
 
 
 def workers(project: Project) -> list[int]:
-    commands = {path.parent: path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()}
-    found = [process for process, command in commands.items() if b"stages.study_worker" in command]
-    return [int(process.name) for process in found if (process / "cwd").readlink().is_relative_to(project.root)]
+    """Process ids of the study's workers."""
+    points = [*study_folder(project).glob("*/")]
+    return [pid for point in points for pid, command in running_processes(point).items() if "study_worker" in command]
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
