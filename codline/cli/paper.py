@@ -2,7 +2,8 @@
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -50,14 +51,11 @@ def paper(
     started, failure = time.monotonic(), None
     if confirm_campaigns(at_scale, items, jobs, yes):
         failure = run_studies(at_scale, items, jobs)
-    for each in items:
-        folder = at_scale.draw(each)
-        if item:
-            print_drawing(each, read_json(folder / "item.json"))
-            names = [name for name in ("figure.png", "figure.svg", "table.csv") if (folder / name).exists()]
-            display.print_line(f"Open {' or '.join(str(folder / name) for name in names)}")
+    at_scale.draw(items)
     if all_:
         display.print_line(f"Open {at_scale.write_page()}")
+    else:
+        print_drawing(items[0], at_scale.item_folder(items[0]))
     if failure:
         raise failure
     display.print_line(f"Done in {time.monotonic() - started:.0f} s.")
@@ -145,9 +143,9 @@ def state_text(at_scale: "PaperScale", item: Item, jobs: int) -> str:
     return f"{state.text}, {left}" if minutes else state.text
 
 
-def print_drawing(item: Item, drawn: dict[str, Any]) -> None:
-    """The table, or one line for each of its rows if the terminal is too narrow; then the notes."""
-    title = f"{item.place}: {item.about}"
+def print_drawing(item: Item, folder: Path) -> None:
+    """The table, or one line for each of its rows if the terminal is too narrow; then the notes and the files."""
+    title, drawn = f"{item.place}: {item.about}", read_json(folder / "item.json")
     if drawn["table"]:
         columns, rows = drawn["table"]["columns"], drawn["table"]["rows"]
         width = sum(3 + max(map(len, cells)) for cells in zip(columns, *rows, strict=True)) + 1
@@ -163,3 +161,5 @@ def print_drawing(item: Item, drawn: dict[str, Any]) -> None:
                 display.print_line(f"  {name}: {values}")
     for note in drawn["notes"]:
         display.print_line(note)
+    names = [name for name in ("figure.png", "figure.svg", "table.csv") if (folder / name).exists()]
+    display.print_line(f"Open {' or '.join(str(folder / name) for name in names)}")

@@ -149,9 +149,17 @@ class PaperScale:
         if panels and not any(panel.used for panel in panels):
             raise UserError(f"paper {item.name}: no data for {TITLES[panels[0].dataset]}; {panels[0].missing}")
 
-    def draw(self, item: Item) -> Path:
-        """Draw an item from the campaigns that are finished, in another process, which may import numpy."""
-        folder = self.folder / item.name
+    def draw(self, items: list[Item]) -> None:
+        """Draw items from the campaigns that are finished, in one other process, which may import numpy."""
+        for item in items:
+            write_json(self.item_folder(item) / "request.json", self.request(item))
+        run_drawing("items", *map(self.item_folder, items))
+
+    def item_folder(self, item: Item) -> Path:
+        return self.folder / item.name
+
+    def request(self, item: Item) -> dict[str, Any]:
+        """What an item is drawn from; codline/paper/campaigns.py reads it."""
         records = {used: self.finished(used, arms) for used, arms in self.arms([item]).items()}
         panels = [
             {
@@ -163,16 +171,13 @@ class PaperScale:
             }
             for panel in self.panels(item)
         ]
-        request = {
+        has_campaigns = bool(item.datasets)
+        return {
             "item": item.name,
             "scale": self.name,
-            "seeds": self.protocol.seeds,
             "panels": panels,
-            "presets": {name: presets.resolve(f"{name}-paper") for name in TITLES} if not item.datasets else {},
+            "presets": {} if has_campaigns else {name: presets.resolve(f"{name}-paper") for name in TITLES},
         }
-        write_json(folder / "request.json", request)
-        run_drawing("item", folder)
-        return folder
 
     def write_page(self) -> Path:
         """One HTML page with all items that have been drawn at this scale."""
@@ -193,7 +198,7 @@ def run_drawing(*arguments: object) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1].removeprefix("codline: ")
-        raise CodlineError(f"paper: {arguments[-1]} could not be drawn: {reason}")
+        raise CodlineError(f"paper: drawing failed: {reason}")
 
 
 def drawable_items() -> list[Item]:

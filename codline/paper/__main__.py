@@ -1,4 +1,4 @@
-"""Draws an item from its request.json, or writes the page: python -m codline.paper {item,page} FOLDER"""
+"""Draws items from their request.json, or writes the page of a scale: python -m codline.paper {items,page} FOLDERS"""
 
 import codline.data  # noqa: F401  isort: skip (pins numpy's CPU code before numpy is imported)
 
@@ -38,4 +38,5 @@ def draw_item(folder: Path) -> None:
 
 if __name__ == "__main__":
     with exit_on_error():
-        {"item": draw_item, "page": write_page}[sys.argv[1]](Path(sys.argv[2]))
+        for argument in sys.argv[2:]:
+            {"items": draw_item, "page": write_page}[sys.argv[1]](Path(argument))

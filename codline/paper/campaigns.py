@@ -135,10 +135,6 @@ class Request:
     panels: list[PanelCampaigns]
     presets: dict[str, dict[str, Any]]
 
-    @property
-    def has_campaigns(self) -> bool:
-        return any(panel.campaigns for panel in self.panels)
-
 
 def read_request(path: Path) -> Request:
     raw = read_json(path)

@@ -1,14 +1,26 @@
 """`codline paper`: the list, and one sentence for each mistake; tests/flows/test_paper.py runs it."""
 
+from pathlib import Path
+
 import pytest
 
 from codline.cli.paper import cost_text, duration
 from codline.paper.items import ITEMS
-from tests.project import Project
+from tests.project import Project, clone_with_small_campaign, make_once
 
 
-def test_list_names_every_item_with_its_state_at_every_scale(finished: Project) -> None:
-    shown = finished.with_environment(COLUMNS="240").must("codline", "paper")
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A clone in which nothing has run. Shared by all test workers: nothing here gets as far as a campaign."""
+
+    def make(folder: Path) -> None:
+        clone_with_small_campaign(folder / "codline")
+
+    return Project(make_once(tmp_path_factory, "paper", make) / "codline", CODLINE_TRACKING="off")
+
+
+def test_list_names_every_item_with_its_state_at_every_scale(clone: Project) -> None:
+    shown = clone.with_environment(COLUMNS="240").must("codline", "paper")
     assert all(item.name in shown and item.about in shown for item in ITEMS)
     row = next(line for line in shown.splitlines() if "per-class" in line)
     assert [cell.strip() for cell in row.split("│")[4:7]] == [
@@ -32,8 +44,8 @@ def test_list_names_every_item_with_its_state_at_every_scale(finished: Project) 
         ),
     ],
 )
-def test_mistake_is_one_sentence(finished: Project, words: list[str], sentence: str) -> None:
-    done = finished.run("codline", "paper", *words)
+def test_mistake_is_one_sentence(clone: Project, words: list[str], sentence: str) -> None:
+    done = clone.run("codline", "paper", *words)
     assert (done.returncode, done.stderr) == (2, f"codline: {sentence}\n")
 
 
