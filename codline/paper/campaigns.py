@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,8 +153,12 @@ def read_request(path: Path) -> Request:
 
 
 def mean_curve(campaigns: list[Campaign]) -> tuple[list[float], list[Estimate]]:
-    """Shares of labels in %, and the estimate of the primary metric in % over seeds, cycle by cycle."""
-    return campaigns[0].shares, estimates([campaign.values for campaign in campaigns])
+    """Mean shares of labels in %, and the estimate of the primary metric in % over seeds, cycle by cycle.
+
+    Datasets whose splits are drawn by content have slightly different numbers of labels with each seed.
+    """
+    shares = [fmean(values) for values in zip(*(campaign.shares for campaign in campaigns), strict=True)]
+    return shares, estimates([campaign.values for campaign in campaigns])
 
 
 def estimates(rows: Sequence[Sequence[float]]) -> list[Estimate]:
