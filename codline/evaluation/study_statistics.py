@@ -5,6 +5,7 @@ Intervals are 95% t-intervals over seeds, n is the number of seeds; a single see
 
 import csv
 import io
+import itertools
 from typing import Any, TypedDict
 
 import numpy as np
@@ -62,11 +63,15 @@ def metric_name(points: list[PointResult]) -> str:
 
 
 def estimates_by_labels(curves: dict[int, Curve]) -> list[dict[str, Any]]:
-    """A row for each number of labels; `curves` are those of one arm, by seed."""
-    counts = sorted({labels for curve in curves.values() for labels in curve})
+    """A row for each cycle; `curves` are those of one arm, by seed.
+
+    `labels` is the mean over seeds: a share of a pool whose size depends on the seed is not the same number for all.
+    """
+    by_cycle = itertools.zip_longest(*(sorted(curve.items()) for curve in curves.values()))
+    points_of_cycles = ([point for point in cycle if point is not None] for cycle in by_cycle)
     return [
-        {"labels": labels, **estimate([curve[labels] for curve in curves.values() if labels in curve])}
-        for labels in counts
+        {"labels": round(np.mean([labels for labels, _ in points])), **estimate([value for _, value in points])}
+        for points in points_of_cycles
     ]
 
 

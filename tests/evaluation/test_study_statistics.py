@@ -54,6 +54,13 @@ def test_estimate_agrees_with_a_hand_computation() -> None:
     assert result == {"mean": 2.0, "half": pytest.approx(12.7062, abs=1e-4), "n": 2}
 
 
+def test_seeds_with_other_numbers_of_labels_share_the_row_of_their_cycle() -> None:
+    curves = {0: {405: 0.5, 805: 0.7}, 1: {445: 0.6, 845: 0.9}, 2: {440: 0.7}}
+    first, second = study_statistics.estimates_by_labels(curves)
+    assert (first["labels"], first["mean"], first["n"]) == (430, pytest.approx(0.6), 3)
+    assert (second["labels"], second["mean"], second["n"]) == (825, pytest.approx(0.8), 2)
+
+
 def test_estimate_of_one_seed_has_no_interval() -> None:
     assert study_statistics.estimate([0.7]) == {"mean": 0.7, "half": None, "n": 1}
 
