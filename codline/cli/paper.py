@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from codline.cli import display, environment
@@ -124,11 +125,11 @@ def duration(minutes: float) -> str:
 
 
 def print_items(scales: list["PaperScale"], jobs: int) -> None:
-    table = Table(caption="Campaigns that are done, and what the others take. Items share campaigns.")
-    for column in ("item", "place", "what it shows"):
+    caption = "Campaigns that are done, and what the others take. Items share campaigns."
+    table = Table(caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fits 80 columns
+    table.add_column("item", no_wrap=True)
+    for column in ("place", "what it shows", *(each.name for each in scales)):
         table.add_column(column)
-    for each in scales:
-        table.add_column(each.name)
     for item in ITEMS:
         table.add_row(item.name, item.place, item.about, *(state_text(each, item, jobs) for each in scales))
     display.console.print(table)
@@ -140,7 +141,7 @@ def state_text(at_scale: "PaperScale", item: Item, jobs: int) -> str:
     state = at_scale.state([item])
     minutes = state.minutes + state.missing_minutes
     left = duration(minutes if at_scale.protocol.hardware == "GPU" else minutes / jobs)
-    return f"{state.text}, {left}" if minutes else state.text
+    return f"{state.text},\n{left}" if minutes else state.text
 
 
 def print_drawing(item: Item, folder: Path) -> None:

@@ -38,6 +38,8 @@ ON_FINISHED_CAMPAIGN = {
     "codline strategies": "least_confidence",
     "codline models": "resnet18",
     "codline datasets": "digits",
+    "codline paper": "gradient-norms",
+    "codline paper proofs": "Theorem 1",
     "codline doctor": "What bytes may depend on",
     "codline track": "c2: up to date",
     "codline verify": "Files that dvc.lock names",
