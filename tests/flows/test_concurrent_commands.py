@@ -45,6 +45,8 @@ def test_status_works_while_a_stage_runs_and_dvc_repro_and_a_campaign_refuse_eac
         campaign.terminate()  # which ends the stage, too
     assert campaign.wait(60) == 143
 
+    for note in (project.root / ".codline/progress").glob("*.json"):  # of the stage that was ended
+        note.unlink()
     dvc = project.start("dvc", "repro")
     try:
         check_beside_dvc(project, dvc.pid)

@@ -15,7 +15,7 @@ from codline.orchestration.params_file import set_value
 from tests.bits import flip_bit
 from tests.project import Project, clone_with_small_campaign, make_once
 
-EPOCHS = 40  # long enough to edit a file while they run
+EPOCHS = 120  # long enough to edit a file while they run
 
 Edit = Callable[[Project], None]
 
