@@ -91,7 +91,8 @@ class ObjectStore:
                     part.write_bytes(listing)
                     part.chmod(READ_ONLY)
             return ObjectInfo(md5, sum(info.size for info in files.values()), len(files))
-        md5, target = file_md5(path), self.path(file_md5(path))
+        md5 = file_md5(path)
+        target = self.path(md5)
         if self.has(md5):
             link(target, path)
         else:
