@@ -35,7 +35,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[di
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*NAMES} - {"orchestration", "studies"}))  # run by tests/flows/
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"orchestration", "studies"}))  # they take minutes
 def test_every_benchmark_runs(name: str, figures: Any) -> None:
     assert figures(name)
 

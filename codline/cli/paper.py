@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from codline.cli import display, environment
@@ -50,7 +49,7 @@ def paper(
     for each in items if item else []:
         at_scale.refuse_without_data(each)
     started, failure = time.monotonic(), None
-    if confirm_campaigns(at_scale, items, jobs, yes):
+    if confirm_campaigns(at_scale, items, jobs, yes) or at_scale.has_unlogged(items):
         failure = run_studies(at_scale, items, jobs)
     at_scale.draw(items)
     if all_:
@@ -96,7 +95,7 @@ def run_studies(at_scale: "PaperScale", items: list[Item], jobs: int) -> Codline
             path = str(at_scale.write_study(at_scale.study(used, arms)))
             try:
                 plan = plan_study(path)
-                if plan.unfinished:
+                if plan.unfinished or plan.unlogged:
                     with live_display(plan):
                         study_flow(path, {}, jobs)
             except CodlineError as error:
@@ -125,23 +124,20 @@ def duration(minutes: float) -> str:
 
 
 def print_items(scales: list["PaperScale"], jobs: int) -> None:
-    caption = "Campaigns that are done, and what the others take. Items share campaigns."
-    table = Table(caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))  # fits 80 columns
-    table.add_column("item", no_wrap=True)
-    for column in ("place", "what it shows", *(each.name for each in scales)):
-        table.add_column(column)
+    """Two lines for each item, of at most 80 columns: what it shows, and its state at each scale."""
     for item in ITEMS:
-        table.add_row(item.name, item.place, item.about, *(state_text(each, item, jobs) for each in scales))
-    display.console.print(table)
+        display.print_line(f"{item.name} ({item.place}): {item.about}")
+        if not item.is_diagram:
+            states = [f"{each.name}: {state_text(each, item, jobs)}" for each in scales]
+            display.print_line("  " + "".join(f"{state:25} " for state in states).rstrip(), style="dim")
+    display.print_line("Times are of the campaigns that are not done. Items share campaigns.")
 
 
 def state_text(at_scale: "PaperScale", item: Item, jobs: int) -> str:
-    if item.is_diagram:
-        return ""
     state = at_scale.state([item])
     minutes = state.minutes + state.missing_minutes
     left = duration(minutes if at_scale.protocol.hardware == "GPU" else minutes / jobs)
-    return f"{state.text},\n{left}" if minutes else state.text
+    return f"{state.text}, {left}" if minutes else state.text
 
 
 def print_drawing(item: Item, folder: Path) -> None:

@@ -25,7 +25,6 @@ def study(
     environment.silence_stages()
     from codline.cli import study_progress
     from codline.orchestration import study_plan, worktrees
-    from codline.runtime.background import is_tracking
 
     overrides = parse_overrides(set_)
     plan = study_plan.plan_study(name, overrides)
@@ -35,7 +34,7 @@ def study(
     total, done = len(plan.points), len(plan.points) - len(plan.unfinished)
     display.print_line(f"{total} points, {done} of them done; worktrees, logs and results are in {plan.folder}.")
     try:
-        if plan.unfinished or (is_tracking() and plan.unlogged):
+        if plan.unfinished or plan.unlogged:
             from flows.study import study as study_flow
 
             with study_progress.live_display(plan), prefect_session():

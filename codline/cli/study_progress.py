@@ -35,10 +35,13 @@ def results_table(plan: StudyPlan) -> Table:
         longest_arm=max((len(arm["arm"]) for arm in arms), default=0),
     )
     reference = plan.study.reference_arm
-    caption = f"Accuracy in %: mean ± 95% t-interval over n seeds. Δ: difference from {reference}, paired by seed."
+    caption = (
+        f"Accuracy in %: mean ± 95% t-interval over n seeds. Δ: difference from {reference}, paired by seed. "
+        "p: of Δ area, by a t-test, Holm-corrected for the number of arms."
+    )
     table = Table(title=plan.study.title, caption=caption)
     table.add_column("arm")
-    for heading in ("n", *(f"{count:,} labels" for count in counts), "area", "Δ area", "Δ last", "n of Δ"):
+    for heading in ("n", *(f"{count:,} labels" for count in counts), "area", "Δ area", "p", "Δ last", "n of Δ"):
         table.add_column(heading, justify="right")
     for arm in arms:
         by_count = {row["labels"]: row for row in arm["curve"]}
@@ -49,6 +52,7 @@ def results_table(plan: StudyPlan) -> Table:
             *(format_estimate(by_count.get(count), arm["n"]) for count in counts),
             format_estimate(arm["area"]),
             format_estimate(difference.get("area"), sign="+"),
+            f"{difference['p_holm']:.3f}" if "p_holm" in difference else "",
             format_estimate(difference.get("final"), sign="+"),
             str(difference["area"]["n"]) if difference else "",
         )
@@ -57,7 +61,7 @@ def results_table(plan: StudyPlan) -> Table:
 
 def select_label_counts(counts: list[int], longest_arm: int) -> list[int]:
     """As many columns as the terminal has room for, evenly spread and with the last; results.csv has all of them."""
-    room = max(1, (console.width - longest_arm - 3 - 6 - 4 * COLUMN_WIDTH) // COLUMN_WIDTH)
+    room = max(1, (console.width - longest_arm - 3 - 6 - 8 - 4 * COLUMN_WIDTH) // COLUMN_WIDTH)
     if len(counts) <= room:
         return counts
     if room == 1:

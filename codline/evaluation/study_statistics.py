@@ -75,6 +75,24 @@ def estimates_by_labels(curves: dict[int, Curve]) -> list[dict[str, Any]]:
     ]
 
 
+def paired_p_value(differences: list[float]) -> float | None:
+    """Of a two-sided t-test; None for a single seed."""
+    if len(differences) < 2:
+        return None
+    if len(set(differences)) == 1:
+        return 0.0 if differences[0] else 1.0
+    return float(stats.ttest_1samp(differences, 0).pvalue)
+
+
+def correct_by_holm(p_values: list[float]) -> list[float]:
+    """Holm's correction for several tests, in the given order."""
+    corrected, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(np.argsort(p_values, kind="stable")):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = largest
+    return corrected
+
+
 def paired_differences(ours: dict[int, Curve], theirs: dict[int, Curve]) -> dict[str, Any] | None:
     """Differences of two arms, paired by seed: the same seed means the same split and weights, so variance cancels."""
     seeds = sorted(ours.keys() & theirs.keys())
@@ -82,15 +100,20 @@ def paired_differences(ours: dict[int, Curve], theirs: dict[int, Curve]) -> dict
         return None
     pairs = [(ours[seed], theirs[seed]) for seed in seeds]
     curves = {seed: {n: a[n] - b[n] for n in a.keys() & b.keys()} for seed, (a, b) in zip(seeds, pairs, strict=True)}
+    areas = [area_under_curve(a) - area_under_curve(b) for a, b in pairs]
     return {
-        "area": estimate([area_under_curve(a) - area_under_curve(b) for a, b in pairs]),
+        "area": estimate(areas),
+        "p": paired_p_value(areas),
         "final": estimate([a[max(a)] - b[max(b)] for a, b in pairs]),
         "curve": estimates_by_labels(curves),
     }
 
 
 def summarize_study(study: dict[str, Any]) -> dict[str, Any]:
-    """The content of results.json: the study, with each arm's estimates and its difference to the reference arm."""
+    """The content of results.json: the study, with each arm's estimates and its difference to the reference arm.
+
+    `p` is of the difference in area; `p_holm` is corrected for the number of arms.
+    """
     points: list[PointResult] = study["points"]
     reference = curves_by_seed(points, study["reference"])
     arms = []
@@ -105,6 +128,9 @@ def summarize_study(study: dict[str, Any]) -> dict[str, Any]:
             "difference": None if is_reference else paired_differences(curves, reference),
         }
         arms.append(arm | estimates)
+    tested = [arm["difference"] for arm in arms if arm["difference"] and arm["difference"]["p"] is not None]
+    for difference, p in zip(tested, correct_by_holm([each["p"] for each in tested]), strict=True):
+        difference["p_holm"] = p
     return study | {"interval": "95% t-interval over seeds; differences are paired by seed", "arms": arms}
 
 

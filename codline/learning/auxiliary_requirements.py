@@ -27,8 +27,8 @@ def require_auxiliary_network(name: str | int, has_average: bool, snapshots: Seq
         )
     if isinstance(name, str) and is_member(name) and int(name.partition(".")[2]) > members:
         raise UserError(
-            f"params.yaml: score.strategy.members: found a committee with {name.replace('.', ' ')}, "
-            f"but train.committee trains {members}; expected as many there, or snapshot_committee, which trains none"
+            f"params.yaml: train.committee: found {members}, expected at least as many as score.strategy.members; "
+            "the strategy snapshot_committee needs none"
         )
     if isinstance(name, int) and name not in snapshots:
         available = ", ".join(map(str, snapshots)) or "none"

@@ -135,14 +135,22 @@ class PaperScale:
 
     def finished(self, used: str, arms: list[str]) -> list[dict[str, Any]]:
         """The finished campaigns of these arms: arm, seed, seconds, learning curve and folder."""
-        folder = state_directory.state_root() / "studies" / f"paper-{self.name}-{used}"
-        if not any(folder.glob("*-s*.json")):
-            return []  # planning takes seconds
-        if used not in self.plans:
-            self.plans[used] = plan_points(self.study(used, self.arms(drawable_items())[used]), {})
-        plan = self.plans[used]
+        if (plan := self.plan(used)) is None:
+            return []
         found = [(plan.worktree(point), plan.record(point)) for point in plan.points if point.arm in arms]
         return [record | {"folder": str(worktree.resolve())} for worktree, record in found if record]
+
+    def has_unlogged(self, items: Iterable[Item]) -> bool:
+        """Whether MLflow has not been sent a campaign that is finished, for example because it could not be reached."""
+        plans = {used: (self.plan(used), arms) for used, arms in self.arms(items).items()}
+        return any(point.arm in arms for plan, arms in plans.values() if plan for point in plan.unlogged)
+
+    def plan(self, used: str) -> StudyPlan | None:
+        """The plan of a dataset's study with all arms; None if no campaign is finished, because it takes seconds."""
+        folder = state_directory.state_root() / "studies" / f"paper-{self.name}-{used}"
+        if used not in self.plans and any(folder.glob("*-s*.json")):
+            self.plans[used] = plan_points(self.study(used, self.arms(drawable_items())[used]), {})
+        return self.plans.get(used)
 
     def refuse_without_data(self, item: Item) -> None:
         panels = self.panels(item)

@@ -21,6 +21,7 @@ from codline.orchestration.params_file import check_inputs, derived_of_files, wi
 from codline.orchestration.people_defaults import annotator_name
 from codline.orchestration.study_grid import Overrides, Study, StudyPoint
 from codline.runtime import state_directory
+from codline.runtime.background import is_tracking
 from codline.runtime.campaign_identity import SEPARATOR
 
 PointListener = Callable[[StudyPoint, str], None]
@@ -67,6 +68,8 @@ class StudyPlan:
     @property
     def unlogged(self) -> list[StudyPoint]:
         """Finished points that MLflow has not been sent, for example because it could not be reached."""
+        if not is_tracking():
+            return []
         done = [point for point in self.points if point not in self.unfinished]
         return [point for point in done if not self.logged_note(point).exists()]
 

@@ -56,16 +56,16 @@ ITEMS = (
     Item(
         "cod-and-loss",
         "Figure 3",
-        "mean COD and mean true loss of the unlabelled images over the cycles",
+        "mean COD and true loss of unlabelled images over cycles",
         "losses.cod_and_loss",
         ("cifar10", "cifar100"),
         ("Ours-Task",),
     ),
-    Item("task-learning", "Figure 4", "diagram of semi-supervised learning; docs/method.md has ours"),
+    Item("task-learning", "Figure 4", "diagram of the training; docs/method.md has ours"),
     Item(
         "loss-by-cod",
         "Figure 5",
-        "mean true loss of the unlabelled images by descending COD, in each cycle",
+        "mean true loss of unlabelled images by descending COD",
         "losses.loss_by_cod",
         ("cifar10", "cifar100"),
         ("Ours-Task",),
@@ -73,7 +73,7 @@ ITEMS = (
     Item(
         "capture",
         "Figure 6",
-        "share of the highest losses that COD and LL4AL find, scored on the same models",
+        "highest losses that COD and LL4AL find, on the same models",
         "losses.capture",
         ("cifar10", "cifar100"),
         ("LL4AL",),
@@ -81,7 +81,7 @@ ITEMS = (
     Item(
         "classification",
         "Figure 7",
-        "learning curves of all methods on the four classification datasets",
+        "learning curves of all methods on four datasets",
         "curves.classification",
         ("cifar10", "cifar100", "svhn", "caltech101"),
         (*OURS, *RIVALS, "Random", "Full Training"),
@@ -89,7 +89,7 @@ ITEMS = (
     Item(
         "forty-percent",
         "Table 1",
-        "accuracy with 40% of the labels: rivals, and each half of the method",
+        "accuracy with 40%: rivals, and each half of the method",
         "curves.forty_percent",
         ("cifar10", "cifar100"),
         ("Core-set", "LL4AL", "VAAL", "SRAAL", "Random", "Random + L_U", "Ours-Task", "Ours-Semi"),
@@ -113,7 +113,7 @@ ITEMS = (
     Item(
         "objectives",
         "Figure 10",
-        "ablation of the loss: EMAOD, CyclicOD, LL4AL, task loss alone",
+        "ablation of the loss: L_U, CyclicOD, LL4AL, none",
         "curves.objectives",
         ("cifar10", "cifar100"),
         ("Ours-Semi", "Random + L_U", "CyclicOD loss", "LL4AL loss", "Random"),
@@ -121,7 +121,7 @@ ITEMS = (
     Item(
         "class-iou",
         "Table 2",
-        "IoU of each class of Cityscapes with 40% of the labels, without and with the unsupervised loss",
+        "IoU of each class with 40%, without and with L_U",
         "classes.class_iou",
         ("cityscapes",),
         ("Random", "Random + L_U"),
@@ -148,7 +148,7 @@ ITEMS = (
     Item(
         "hyper-parameters",
         "Figure 12",
-        "accuracy against the weight and the decay, with 10, 20, 30 and 40% of the labels",
+        "accuracy against weight and decay of L_U",
         "curves.hyper_parameters",
         ("cifar100",),
         (*LAMBDAS, *(arm for arm in ALPHAS if arm not in LAMBDAS)),
@@ -156,7 +156,7 @@ ITEMS = (
     Item(
         "strategies",
         "Figure 13",
-        "strategies without and with the unsupervised loss on three datasets",
+        "strategies without and with L_U on three datasets",
         "curves.strategies",
         ("cifar10", "cifar100", "svhn"),
         (*PAIRED, *PAIRED_WITH_LOSS),
@@ -164,7 +164,7 @@ ITEMS = (
     Item(
         "tod-steps",
         "Figure 14",
-        "capture of the highest losses by TOD over different numbers of steps",
+        "highest losses that TOD finds, by its number of steps",
         "losses.tod_steps",
         ("cifar10", "cifar100"),
         ("TOD",),

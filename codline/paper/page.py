@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from codline.core.files import read_json, write_text
 from codline.paper.items import ITEMS
 from codline.paper.protocols import protocols
 from codline.report.chart_layout import PALETTE
-from codline.report.page import format_code, inline_svg
+from codline.report.page import html_environment, inline_svg
 
 
 def write_page(folder: Path) -> None:
@@ -20,15 +18,7 @@ def write_page(folder: Path) -> None:
         has_figure = bool(drawn and drawn["has_figure"])
         svg = inline_svg(item.name, (path / "figure.svg").read_text(encoding="utf-8")) if has_figure else None
         sections.append({"item": item, "drawn": drawn, "svg": svg})
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["code"] = format_code
-    template = environment.get_template("paper.html")
+    template = html_environment(Path(__file__).parent / "templates").get_template("paper.html")
     html = template.render(sections=sections, scale=folder.name, about=protocols().scales[folder.name].about,
                            palette=PALETTE)  # fmt: skip
     write_text(folder / "index.html", html + "\n")

@@ -15,6 +15,19 @@ from codline.report.chart_layout import PALETTE, WIDE, format_share
 from codline.report.results import CampaignResult, CycleResult, Diagnostics, format_number
 
 
+def html_environment(folder: Path) -> Environment:
+    """Of the templates in a folder. An undefined name is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["code"] = format_code
+    return environment
+
+
 def draw_charts(campaign: CampaignResult, width: float = WIDE) -> dict[str, Figure]:
     """All charts that the campaign has data for; the matrices, which fit a phone anyway, only for the wide page."""
     cycles, diagnosed = campaign.cycles, campaign.diagnosed
@@ -90,16 +103,9 @@ def render(
 
     `best_model` is the name of the best model's file.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_environment(Path(__file__).parent / "templates")
     environment.filters |= {
         "percent": format_percent,
-        "code": format_code,
         "number": format_number,
         "share": format_share,
         "thousands": lambda value: f"{value:,}",

@@ -92,6 +92,28 @@ def test_summary_pairs_differences_by_seed_and_leaves_out_unpaired_seeds(study: 
     assert cod["difference"]["area"]["mean"] == pytest.approx(0.075)
 
 
+def test_holm_multiplies_the_smallest_p_by_the_number_of_tests_and_keeps_the_order() -> None:
+    # By hand: 3 x 0.01, 2 x 0.02, 1 x 0.03, which may not be below the one before.
+    assert study_statistics.correct_by_holm([0.02, 0.03, 0.01]) == pytest.approx([0.04, 0.04, 0.03])
+    assert study_statistics.correct_by_holm([0.5, 0.9]) == [1.0, 1.0]
+    assert study_statistics.correct_by_holm([]) == []
+
+
+def test_summary_tests_differences_in_area_paired_by_seed(study: dict[str, Any]) -> None:
+    study["points"] += [point("never run", 0, 0.1, 0.2), point("never run", 1, 0.1, 0.1)]
+    _, cod, other = (arm["difference"] for arm in study_statistics.summarize_study(study)["arms"])
+    assert cod["p"] == pytest.approx(stats.ttest_rel([0.65, 0.6], [0.55, 0.55]).pvalue)
+    assert (other["p_holm"], cod["p_holm"]) == (pytest.approx(2 * other["p"]), pytest.approx(2 * other["p"]))
+    assert other["p"] < cod["p"]
+
+
+def test_a_single_seed_is_not_tested(study: dict[str, Any]) -> None:
+    study["points"] = [each for each in study["points"] if each["seed"] == 0]
+    difference = study_statistics.summarize_study(study)["arms"][1]["difference"]
+    assert difference["p"] is None
+    assert "p_holm" not in difference
+
+
 def test_summary_has_no_difference_of_arms_without_a_common_seed(study: dict[str, Any]) -> None:
     study["points"] = [p for p in study["points"] if (p["arm"], p["seed"]) in (("random", 1), ("cod", 0))]
     assert study_statistics.summarize_study(study)["arms"][1]["difference"] is None

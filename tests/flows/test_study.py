@@ -164,3 +164,17 @@ def test_study_goes_on_after_a_point_fails(untouched: Project) -> None:
     assert line.startswith("codline: bad, seed 0: train@c1: ")
     assert line.endswith("; 1 of 2 points are done, run it again to go on")
     assert [arm["n"] for arm in read_json(study_folder(untouched) / "results.json")["arms"]] == [0, 1]
+
+
+def test_two_studies_at_once_share_stages_and_end_early_where_the_pool_is_used_up(untouched: Project) -> None:
+    one_arm = TINY.replace("[random, entropy]", "[random]").replace("[0, 1]", "[0]")
+    (untouched.root / "studies/tiny.yaml").write_text(one_arm)
+    whole_pool = one_arm.replace("tiny", "whole").replace("epochs: 1,", "epochs: 1, select.budget: 1294,")
+    (untouched.root / "studies/whole.yaml").write_text(whole_pool.replace("cycles: 2", "cycles: 4"))
+    other = untouched.start("codline", "study", "tiny", "--jobs", "1")
+    untouched.must("codline", "study", "whole", "--jobs", "1")
+    assert other.wait(200) == 0, untouched.output
+    folder = untouched.root / ".codline/studies"
+    (point,) = read_json(folder / "whole/results.json")["points"]
+    assert [cycle["cycle"] for cycle in point["curve"]] == ["c1", "c2"]
+    assert len(list(folder.glob("*/*/.codline/seconds/train@c1.json"))) == 1
