@@ -9,23 +9,48 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from dvc.exceptions import DvcException
+from dvc.exceptions import CacheLinkError, DvcException
 from dvc.lock import Lock, LockError, LockNoop
 from dvc.repo import Repo
 from dvc.stage import PipelineStage
 from dvc.stage.exceptions import StageCmdFailedError
 
-from codline.core.errors import BY_EXIT_CODE, CodlineError, DataError, InfrastructureError, Stopped, StorageError
+from codline.core.errors import (
+    BY_EXIT_CODE,
+    CodlineError,
+    DataError,
+    InfrastructureError,
+    Stopped,
+    StorageError,
+    disk_error,
+)
 from codline.core.files import file_version
 from codline.orchestration import dvc_lock
 from codline.orchestration.run_cache import RunCache
 from codline.runtime import dvc_repair, out_of_memory, stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
 
-for _logger in ("dvc", "dvc_data", "dvc_objects"):  # tasks report what runs, and errors are raised
-    logging.getLogger(_logger).setLevel(logging.CRITICAL)
-
 READ_ATTEMPTS = 3
+
+
+class LoggedDiskErrors(logging.Handler):
+    """The last disk error that DVC logged instead of raising it.
+
+    If an object cannot be added to DVC's cache, DVC logs the error, goes on, and later fails because it is missing.
+    """
+
+    last: StorageError | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1]:
+            self.last = disk_error(record.exc_info[1]) or self.last
+
+
+logged_disk_errors = LoggedDiskErrors(logging.ERROR)
+for _name in ("dvc", "dvc_data", "dvc_objects"):  # nothing is printed: tasks report what runs, and errors are raised
+    _logger = logging.getLogger(_name)
+    _logger.handlers, _logger.propagate = [logged_disk_errors], False
+    _logger.setLevel(logging.ERROR)
 
 
 class RepositoryLock(Lock):  # type: ignore[misc]
@@ -81,7 +106,11 @@ class DvcStages(threading.local):
         except LockError as error:
             raise InfrastructureError(f"{name}: another DVC command holds this repository") from error
         except DvcException as error:
-            raise DataError(f"{name}: {' '.join(str(error).split())}") from error
+            raise logged_disk_errors.last or dvc_failure(name, error) from error
+        except OSError as error:  # such as of an object that is missing
+            if logged_disk_errors.last is None:
+                raise
+            raise logged_disk_errors.last from error
 
 
 @contextlib.contextmanager
@@ -91,6 +120,13 @@ def dvc_errors() -> Iterator[None]:
         yield
     except DvcException as error:
         raise DataError(" ".join(str(error).split())) from error
+
+
+def dvc_failure(name: str, error: DvcException) -> CodlineError:
+    if isinstance(error, CacheLinkError):  # DVC has also tried to copy a file of four bytes, and does not tell why
+        found = "an output can neither be linked nor copied from DVC's cache"
+        return StorageError(f"{name}: {found}; check the disk and DVC's setting cache.type, and run it again")
+    return DataError(f"{name}: {' '.join(str(error).split())}")
 
 
 def pipeline_files() -> list[str]:
