@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from codline.core.errors import Stopped
+from codline.core.errors import InfrastructureError, Stopped
 from codline.runtime import dvc_repair
 from codline.runtime.process_lifetime import end_with, wait_for_death
 from codline.runtime.state_directory import state_root
@@ -153,8 +153,10 @@ def report_exit(pidfd: int, pid: int, connection: socket.socket) -> None:
 def take_over(connection: socket.socket, server: int) -> str:
     """In a child: adopt the client's streams, environment and directory. End when the client or the server does."""
     length, streams, _, _ = socket.recv_fds(connection, 4, 3)
-    received = connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
-    module, arguments, directory, environment = json.loads(received)
+    request = connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
+    if not request or len(request) < int.from_bytes(length, "big"):  # the client has died
+        os._exit(InfrastructureError.exit_code)
+    module, arguments, directory, environment = json.loads(request)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
@@ -175,20 +177,27 @@ def take_over(connection: socket.socket, server: int) -> str:
 
 def end_with_connection(connection: socket.socket) -> None:
     """Not by recv: while a thread waits in it, the kernel sends no signal."""
-    poller = select.poll()
-    poller.register(connection, select.POLLIN)
-    poller.poll()  # returns when the client closes the connection: nothing more is sent
+    wait_for_close(connection, None)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def wait_for_close(connection: socket.socket, milliseconds: int | None) -> bool:
+    """Whether the client closes the connection within this time; None: wait for it. It sends nothing more."""
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    return bool(poller.poll(milliseconds))
+
+
 def be_killed_with_connection(connection: socket.socket) -> None:
-    """Let the kernel kill this process when the client closes the connection.
+    """Let the kernel kill this process when the client closes the connection, or exit if it has done so already.
 
     The thread above cannot while the stage is in a long call that holds Python's global lock.
     """
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+    if wait_for_close(connection, 0):  # before the kernel was asked
+        os._exit(InfrastructureError.exit_code)
 
 
 def run_and_exit(module: str) -> NoReturn:

@@ -1,8 +1,10 @@
 """A forked process behaves as the process that was asked for, as far as its caller and its files can tell."""
 
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -24,6 +26,7 @@ sys.stderr.write("to standard error")
 sys.exit(int(sys.argv[1]))
 """
 SLEEP = "import pathlib, os, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(60)"
+HOLD_GLOBAL_LOCK = "import pathlib, os; pathlib.Path('pid').write_text(str(os.getpid())); 3 ** 100_000_000"  # minutes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the fork server needs Linux")
 
@@ -40,7 +43,10 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def server(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "codline.runtime.fork_server", "socket", str(os.getpid()), "colorsys"]
-    with subprocess.Popen(command, cwd=directory, env=environment(directory)) as process:
+    with (
+        (directory / "stderr").open("wb") as stderr,
+        subprocess.Popen(command, cwd=directory, env=environment(directory), stderr=stderr) as process,
+    ):
         wait_until(lambda: (directory / "socket").exists())
         yield process
         process.kill()
@@ -133,14 +139,25 @@ def test_forked_stage_ends_with_its_caller_and_with_the_server(
 def test_forked_stage_ends_with_its_caller_even_in_a_call_that_holds_the_global_lock(
     directory: Path, server: object
 ) -> None:
-    busy = "import pathlib, os; pathlib.Path('pid').write_text(str(os.getpid())); 3 ** 100_000_000"  # takes minutes
-    (directory / "stages/example.py").write_text(busy)
+    (directory / "stages/example.py").write_text(HOLD_GLOBAL_LOCK)
     command = [sys.executable, "-m", "stages", "example"]
     with subprocess.Popen(command, cwd=directory, env=environment(directory)) as caller:
         wait_until(lambda: (directory / "pid").exists() and (directory / "pid").read_text())
         time.sleep(0.5)
         caller.kill()
     wait_until(lambda: has_ended(int((directory / "pid").read_text())), 5)
+
+
+def test_fork_server_ignores_a_caller_that_dies_while_it_sends_its_request(
+    directory: Path, server: subprocess.Popen[bytes]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as connection, contextlib.chdir(directory):  # the whole path may be too long
+        connection.connect("socket")
+        socket.send_fds(connection, [(100).to_bytes(4, "big")], [0, 1, 2])
+    assert run_stage(directory, "print('still here')").stdout == "still here\n"
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
+    wait_until(lambda: all(has_ended(int(pid)) for pid in children.read_text().split()))
+    assert (directory / "stderr").read_text() == ""
 
 
 def test_fork_server_ends_with_its_owner(directory: Path) -> None:
