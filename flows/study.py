@@ -14,6 +14,7 @@ from codline.core.errors import CodlineError, InfrastructureError
 from codline.orchestration.prefect_runs import recorded_run, rename_flow_run
 from codline.orchestration.study_grid import Overrides, StudyPoint
 from codline.orchestration.study_plan import StudyPlan, lock_study, plan_study, write_results
+from codline.orchestration.study_queue import StudyQueue
 from codline.orchestration.study_workers import BusyPoint, PointLogger, StudyRunner, Worker, worker_count
 
 POLL_SECONDS = 0.3  # how often it is checked whether another point can start
@@ -46,9 +47,8 @@ class StudySchedule:
 
     def __init__(self, plan: StudyPlan, jobs: int) -> None:
         self.plan, self.runner, self.logger = plan, StudyRunner(plan), PointLogger(plan)
-        self.waiting, self.running = list(plan.unfinished), list[StudyPoint]()
+        self.queue, self.running = StudyQueue(plan.unfinished, self.runner.locks.is_free), list[StudyPoint]()
         self.idle = [Worker(self.runner) for _ in range(jobs)]
-        self.blocked = dict[StudyPoint, str]()  # {waiting point: key of the stage that another one is computing}
         self.outcomes = dict[StudyPoint, Future[None]]()  # of the points that have been started
         self.failures = list[CodlineError]()
         self.ended: Ended = queue.SimpleQueue()
@@ -59,12 +59,12 @@ class StudySchedule:
     def run(self) -> list[CodlineError]:
         """Run the unfinished points; returns the errors of those that failed."""
         plan = self.plan
-        plan.states = {point.name: "waiting" if point in self.waiting else "done" for point in plan.points}
+        plan.states = {point.name: "waiting" if point in self.queue.waiting else "done" for point in plan.points}
         for unlogged in plan.unlogged:
             self.logger.log(unlogged)
         try:
-            while self.waiting or self.running:
-                while self.idle and (point := self.next_point()):
+            while self.queue.waiting or self.running:
+                while self.idle and (point := self.queue.take()):
                     self.start(point)
                 self.update_results()
                 if not self.prepare_ahead():
@@ -76,19 +76,7 @@ class StudySchedule:
             self.stop()
         return self.failures
 
-    def next_point(self) -> StudyPoint | None:
-        """The first waiting point that may find nothing locked.
-
-        Points of one seed share their first stages, so one that is blocked is taken to block the others of its seed,
-        unless no other seed is left.
-        """
-        self.blocked = {point: key for point, key in self.blocked.items() if not self.runner.locks.is_free(key)}
-        seeds = {point.seed for point in self.blocked}
-        unblocked = [point for point in self.waiting if point not in self.blocked]
-        return next((point for point in unblocked if point.seed not in seeds), None) or next(iter(unblocked), None)
-
     def start(self, point: StudyPoint) -> None:
-        self.waiting.remove(point)
         self.running.append(point)
         self.runner.prepare(point)
         self.plan.set_state(point, "running")
@@ -108,8 +96,7 @@ class StudySchedule:
         self.idle.append(worker)
         self.running.remove(point)
         if isinstance(error, BusyPoint):
-            self.blocked[point] = error.key
-            self.waiting.insert(0, point)
+            self.queue.put_back(point, error.key)
             self.plan.set_state(point, "waiting")
         elif isinstance(error, CodlineError):
             self.failures.append(error)
@@ -124,7 +111,7 @@ class StudySchedule:
 
     def prepare_ahead(self) -> bool:
         """Prepare a point that will be started soon; False if that has been done, or something has ended."""
-        unprepared = (p for p in self.waiting[: 2 * len(self.running)] if p.name not in self.runner.requests)
+        unprepared = (p for p in self.queue.waiting[: 2 * len(self.running)] if p.name not in self.runner.requests)
         point = next(unprepared, None) if self.ended.empty() else None
         if point is not None:
             self.runner.prepare(point)
