@@ -21,6 +21,7 @@ from codline.learning.inference import Normalize, TakeImages, batch_slices
 from codline.learning.model_file import tensors_under
 from codline.learning.recipe import Recipe
 from codline.models.networks.network import Network
+from codline.models.networks.transfer import to_device
 from codline.objectives.base import TrainingBatch, TrainingContext
 from codline.objectives.modules.base import AuxiliaryModule
 
@@ -210,8 +211,8 @@ class TrainingRun:
         ids, targets = self.data.labeled_ids[rows], self.targets(rows)
         if targets.ndim == 1:
             images = self.data.normalize(self.augmented_images(ids))
-            return images, torch.from_numpy(targets.astype(np.int64)).to(self.device)
-        pixels, masks = (torch.from_numpy(array).to(self.device) for array in (self.data.take(ids), targets))
+            return images, to_device(torch.from_numpy(targets.astype(np.int64)), self.device)
+        pixels, masks = (to_device(torch.from_numpy(array), self.device) for array in (self.data.take(ids), targets))
         images, masks = self.recipe.augment.with_masks(pixels, masks, self.generator)
         return self.data.normalize(images), masks.long()
 
@@ -226,7 +227,7 @@ class TrainingRun:
 
     def augmented_images(self, ids: np.ndarray) -> Tensor:
         """Not normalized yet: padding is black."""
-        return self.recipe.augment(torch.from_numpy(self.data.take(ids)).to(self.device), self.generator)
+        return self.recipe.augment(to_device(torch.from_numpy(self.data.take(ids)), self.device), self.generator)
 
     def save_snapshot(self) -> None:
         """Copy the weights if the recipe asks for a snapshot at this step."""
