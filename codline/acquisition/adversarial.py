@@ -125,8 +125,8 @@ class AdversarialNetworks(nn.Module):
         self, settings: AdversarialSettings, shape: tuple[int, ...], *, classes: int, ranks: int, seed: int
     ) -> None:
         super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
             self.decoded = settings.latent // 2 if classes else settings.latent  # code units that are decoded
             self.autoencoder = Autoencoder(shape, settings.width, settings.latent, self.decoded + ranks)
             self.discriminator = mlp(settings.latent + ranks, *[DISCRIMINATOR_UNITS] * settings.layers, 1)
