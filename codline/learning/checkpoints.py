@@ -24,7 +24,7 @@ from codline.runtime import code_files, stage_snapshot, state_directory
 # The code that train may import, some of it only while it trains.
 CODE = tuple(f"codline/{name}/" for name in ("core", "runtime", "data", "models", "objectives", "learning"))
 STAGE = ("stages/train.py", "stages/runner.py")
-INTERVAL_SECONDS = 30.0  # a kill loses no more; one of ResNet-18 has 134 MB and takes 0.7 s
+INTERVAL_SECONDS = 30.0  # between two; one of ResNet-18 has 134 MB and takes 0.7 s
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
