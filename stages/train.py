@@ -69,7 +69,7 @@ def train(
     with progress_bar(f"train@{cycle}", "epochs", (1 + params.committee) * params.epochs) as advance:
 
         def on_epoch(state: TrainingState) -> None:
-            checkpoint.write(state)
+            checkpoint.write_if_due(state, params.epochs)
             advance(state.epoch, curve=state.curve)
 
         if resume:

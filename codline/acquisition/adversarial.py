@@ -15,6 +15,7 @@ from torch.nn import functional
 from codline.acquisition.learner_context import LearnerContext
 from codline.core.errors import TrainingError
 from codline.learning.inference import batch_slices
+from codline.models.networks.transfer import to_device
 
 DISCRIMINATOR_UNITS = 512  # in each hidden layer
 
@@ -54,7 +55,7 @@ class ImageGroup:
 
     def batch(self, rows: np.ndarray, context: LearnerContext) -> AdversarialBatch:
         def tensor(values: np.ndarray) -> Tensor:
-            return torch.from_numpy(values[rows]).to(context.device)
+            return to_device(torch.from_numpy(values[rows]), context.device)
 
         images = context.images(self.ids[rows])
         return AdversarialBatch(
@@ -124,8 +125,8 @@ class AdversarialNetworks(nn.Module):
         self, settings: AdversarialSettings, shape: tuple[int, ...], *, classes: int, ranks: int, seed: int
     ) -> None:
         super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
             self.decoded = settings.latent // 2 if classes else settings.latent  # code units that are decoded
             self.autoencoder = Autoencoder(shape, settings.width, settings.latent, self.decoded + ranks)
             self.discriminator = mlp(settings.latent + ranks, *[DISCRIMINATOR_UNITS] * settings.layers, 1)
@@ -193,7 +194,7 @@ class AdversarialTrainer:
         """Loss of autoencoder and classifier: reconstruction, KL divergence, adversarial loss, classification."""
         settings, networks = self.settings, self.networks
         means, log_variances = networks.autoencoder(batch.images)
-        noise = torch.randn(means.shape, generator=self.generator).to(means.device)
+        noise = to_device(torch.randn(means.shape, generator=self.generator), means.device)
         codes = means + noise * (log_variances / 2).exp()
         decoder_inputs = torch.cat([codes[:, : networks.decoded], batch.ranks.sigmoid()], 1)
         reconstruction = functional.mse_loss(networks.autoencoder.decoder(decoder_inputs), batch.images)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from codline.acquisition.learner_context import LearnerContext
+from codline.models.networks.transfer import to_device
 
 
 class Affinity:
@@ -43,14 +44,14 @@ class GraphNetwork(nn.Module):
     def init_layer(self, inputs: int, outputs: int) -> nn.ParameterList:
         """Weights and biases, uniform in ±1 / sqrt(outputs)."""
         uniforms = (torch.rand(shape, generator=self.generator) for shape in ((inputs, outputs), (outputs,)))
-        return nn.ParameterList([((2 * each - 1) / outputs**0.5).to(self.inputs_nD.device) for each in uniforms])
+        return nn.ParameterList([to_device((2 * each - 1) / outputs**0.5, self.inputs_nD.device) for each in uniforms])
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """Hidden units, and logits of being labeled."""
         hidden_nH = functional.relu(self.inputs_nD @ self.first[0] + self.first[1])
         if self.training:
             is_kept = torch.rand(hidden_nH.shape, generator=self.generator) >= self.dropout
-            hidden_nH = hidden_nH * is_kept.to(hidden_nH.device) / (1 - self.dropout)
+            hidden_nH = hidden_nH * to_device(is_kept, hidden_nH.device) / (1 - self.dropout)
         return hidden_nH, self.affinity @ (hidden_nH @ self.second[0]) + self.second[1]
 
 
@@ -71,7 +72,7 @@ def train_graph_network(
 
     The last `labeled` nodes are the labeled ones.
     """
-    affinity = Affinity(torch.from_numpy(features_nD.astype(np.float32)).to(context.device))
+    affinity = Affinity(to_device(torch.from_numpy(features_nD.astype(np.float32)), context.device))
     generator = torch.Generator().manual_seed(context.seed)
     network = GraphNetwork(affinity, settings.hidden, settings.dropout, generator)
     optimizer = torch.optim.Adam(network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)

@@ -1,4 +1,4 @@
-"""Epoch checkpoints of train, keyed by the hash of everything that determines the result.
+"""Checkpoints of train, keyed by the hash of everything that determines the result.
 
 They are in the untracked .codline/ directory, because DVC deletes a stage's outputs before it runs. A file is a
 safetensors file followed by its SHA-256: a flipped bit in weights or random states would go unnoticed otherwise.
@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from codline.runtime import code_files, stage_snapshot, state_directory
 # The code that train may import, some of it only while it trains.
 CODE = tuple(f"codline/{name}/" for name in ("core", "runtime", "data", "models", "objectives", "learning"))
 STAGE = ("stages/train.py", "stages/runner.py")
+INTERVAL_SECONDS = 30.0  # between two; one of ResNet-18 has 134 MB and takes 0.7 s
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class Checkpoint:
-    """The state of one training after its last completed epoch, and after the one before it.
+    """The last two states that were written of one training.
 
     pool.parquet, one of the inputs, has the hash of every image, so the images themselves need not be hashed.
     """
@@ -43,16 +45,23 @@ class Checkpoint:
         key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
         directory = state_directory.checkpoint_directory(key)
         self.path, self.previous_path = directory / "last.checkpoint", directory / "previous.checkpoint"
+        self.written_at = time.monotonic()  # or the start of the training
 
     def of_member(self, number: int) -> "Checkpoint":
         """That of a member of the committee, which is discarded together with this one."""
         member = copy.copy(self)
         member.path = self.path.with_name(f"member-{number}-last.checkpoint")
         member.previous_path = self.path.with_name(f"member-{number}-previous.checkpoint")
+        member.written_at = time.monotonic()
         return member
 
-    def write(self, state: TrainingState) -> None:
+    def write_if_due(self, state: TrainingState, epochs: int) -> None:
+        """Called after every epoch: write the last one, and others if the last write is long ago."""
         stage_snapshot.refuse_changed_inputs()  # images are read in every epoch
+        if state.epoch == epochs or time.monotonic() - self.written_at >= INTERVAL_SECONDS:
+            self.write(state)
+
+    def write(self, state: TrainingState) -> None:
         data = serialize_tensors(state.tensors, {"epoch": state.epoch, "curve": state.curve})
         if self.path.exists():
             self.path.replace(self.previous_path)
@@ -60,6 +69,7 @@ class Checkpoint:
         with atomic_write(self.path, durable=False) as part, part.open("wb") as file:
             file.write(data)
             file.write(hashlib.sha256(data).digest())
+        self.written_at = time.monotonic()
 
     def read(self) -> TrainingState | None:
         """The last state that is whole. Discards damaged files and says so."""

@@ -48,7 +48,7 @@ def train_committee(
         )
 
         def on_epoch(state: TrainingState) -> None:
-            own_checkpoint.write(state)
+            own_checkpoint.write_if_due(state, recipe.epochs)
             advance(number * recipe.epochs + state.epoch)
 
         final = fit(

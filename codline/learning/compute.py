@@ -87,6 +87,8 @@ def keep_freed_memory() -> None:
 
 
 def select_device(name: str) -> torch.device:
+    if name == "cpu":  # do not ask for a GPU: that starts CUDA, which takes memory on every GPU
+        return torch.device("cpu")
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         return torch.device(next(kind for kind in ("cuda", "mps", "cpu") if present[kind]))

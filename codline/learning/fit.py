@@ -21,6 +21,7 @@ from codline.learning.inference import Normalize, TakeImages, batch_slices
 from codline.learning.model_file import tensors_under
 from codline.learning.recipe import Recipe
 from codline.models.networks.network import Network
+from codline.models.networks.transfer import to_device
 from codline.objectives.base import TrainingBatch, TrainingContext
 from codline.objectives.modules.base import AuxiliaryModule
 
@@ -132,8 +133,8 @@ class TrainingRun:
     def raise_if_diverged(self, epoch: int, loss_sum: float, count: int) -> None:
         # No loss has been computed with the last step's weights yet, so they are checked too. A sum is not finite
         # if any weight is not, and takes a tenth of the time of testing each.
-        weights = self.network.state_dict().values()
-        if not math.isfinite(loss_sum) or not all(math.isfinite(value.sum()) for value in weights):
+        sums = torch.stack([value.sum().double() for value in self.network.state_dict().values()])
+        if not math.isfinite(loss_sum) or not sums.isfinite().all():
             raise TrainingError(
                 f"training diverged in epoch {epoch + 1} of {self.recipe.epochs}: the loss is {loss_sum / count}; "
                 f"lower train.learning_rate (now {self.recipe.learning_rate})"
@@ -210,8 +211,8 @@ class TrainingRun:
         ids, targets = self.data.labeled_ids[rows], self.targets(rows)
         if targets.ndim == 1:
             images = self.data.normalize(self.augmented_images(ids))
-            return images, torch.from_numpy(targets.astype(np.int64)).to(self.device)
-        pixels, masks = (torch.from_numpy(array).to(self.device) for array in (self.data.take(ids), targets))
+            return images, to_device(torch.from_numpy(targets.astype(np.int64)), self.device)
+        pixels, masks = (to_device(torch.from_numpy(array), self.device) for array in (self.data.take(ids), targets))
         images, masks = self.recipe.augment.with_masks(pixels, masks, self.generator)
         return self.data.normalize(images), masks.long()
 
@@ -226,7 +227,7 @@ class TrainingRun:
 
     def augmented_images(self, ids: np.ndarray) -> Tensor:
         """Not normalized yet: padding is black."""
-        return self.recipe.augment(torch.from_numpy(self.data.take(ids)).to(self.device), self.generator)
+        return self.recipe.augment(to_device(torch.from_numpy(self.data.take(ids)), self.device), self.generator)
 
     def save_snapshot(self) -> None:
         """Copy the weights if the recipe asks for a snapshot at this step."""
@@ -244,8 +245,8 @@ class TrainingRun:
             if isinstance(value, Tensor)
         }
         random_states = {"torch": torch.get_rng_state(), "data": self.generator.get_state()}
-        if torch.cuda.is_available():
-            random_states["cuda"] = torch.cuda.get_rng_state()
+        if self.device.type == "cuda":
+            random_states["cuda"] = torch.cuda.get_rng_state(self.device)
         groups = {
             "network": self.network.state_dict(),
             **{f"{OBJECTIVE}.{name}": module.state_dict() for name, module in self.auxiliary.items()},
@@ -264,8 +265,8 @@ class TrainingRun:
         random_states = tensors_under("random", state.tensors)
         torch.set_rng_state(random_states["torch"])
         self.generator.set_state(random_states["data"])
-        if "cuda" in random_states and torch.cuda.is_available():
-            torch.cuda.set_rng_state(random_states["cuda"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(random_states["cuda"], self.device)
         self.snapshots = tensors_under(SNAPSHOT, state.tensors)
         self.step = state.epoch * self.steps_per_epoch
         self.schedule.last_epoch = state.epoch

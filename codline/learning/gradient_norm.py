@@ -8,6 +8,7 @@ from torch import Tensor
 
 from codline.learning.inference import Normalize, TakeImages
 from codline.models.networks.network import Network
+from codline.models.networks.transfer import to_device
 
 DIGITS = 6  # significant digits that are stored: the last ones of a float32 differ between CPUs
 
@@ -27,7 +28,7 @@ class GradientSample:
         `variation` is the coefficient of variation over all training images: deviation divided by mean.
         """
         norms = {
-            name: squared_norms(network, normalize(torch.from_numpy(images).to(normalize.device))).numpy()
+            name: squared_norms(network, normalize(to_device(torch.from_numpy(images), normalize.device))).numpy()
             for name, images in self.images.items()
             if len(images)
         }
@@ -51,10 +52,10 @@ def squared_norms(network: Network, images: Tensor) -> Tensor:
     """
     network.eval()
     weights = list(network.parameters())
-    norms = [squared_norm(network(image[None])[0], weights) for image in images]
-    return torch.tensor(norms, dtype=torch.float64)
+    return torch.stack([squared_norm(network(image[None])[0], weights) for image in images]).cpu()
 
 
-def squared_norm(outputs: Tensor, weights: Sequence[Tensor]) -> float:
+def squared_norm(outputs: Tensor, weights: Sequence[Tensor]) -> Tensor:
     gradients = (gradient for output in outputs for gradient in torch.autograd.grad(output, weights, retain_graph=True))
-    return sum(float(gradient.double().square().sum()) for gradient in gradients)
+    zero = torch.zeros((), dtype=torch.float64, device=outputs.device)
+    return sum((gradient.double().square().sum() for gradient in gradients), zero)

@@ -4,10 +4,12 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from codline.models.networks.transfer import to_device
+
 
 def random_flip(images_BCHW: Tensor, generator: Generator) -> Tensor:
     """Mirror about half of the images. The draws are on the CPU, so that they are the same for every device."""
-    mirror_B = (torch.rand(len(images_BCHW), generator=generator) < 0.5).to(images_BCHW.device)
+    mirror_B = to_device(torch.rand(len(images_BCHW), generator=generator) < 0.5, images_BCHW.device)
     return torch.where(mirror_B[:, None, None, None], images_BCHW.flip(3), images_BCHW)
 
 
@@ -15,7 +17,7 @@ def random_shift(images_BCHW: Tensor, border: int, generator: Generator) -> Tens
     """Pad with black, then crop each image to its original size at a random position of its own."""
     B, _, H, W = images_BCHW.shape
     padded = functional.pad(images_BCHW, [border] * 4)
-    top_B, left_B = torch.randint(0, 2 * border + 1, (2, B), generator=generator).to(images_BCHW.device)
+    top_B, left_B = to_device(torch.randint(0, 2 * border + 1, (2, B), generator=generator), images_BCHW.device)
     return crop_windows(padded, top_B, left_B, H, W)
 
 
@@ -23,8 +25,8 @@ def random_square(images_BCHW: Tensor, size: int, generator: Generator) -> Tenso
     """Crop each image to a square at a random position; a side shorter than `size` stays whole."""
     B, _, H, W = images_BCHW.shape
     h, w = min(size, H), min(size, W)
-    top_B = torch.randint(0, H - h + 1, (B,), generator=generator).to(images_BCHW.device)
-    left_B = torch.randint(0, W - w + 1, (B,), generator=generator).to(images_BCHW.device)
+    top_B = to_device(torch.randint(0, H - h + 1, (B,), generator=generator), images_BCHW.device)
+    left_B = to_device(torch.randint(0, W - w + 1, (B,), generator=generator), images_BCHW.device)
     return crop_windows(images_BCHW, top_B, left_B, h, w)
 
 

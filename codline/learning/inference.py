@@ -11,6 +11,7 @@ from codline.data.dense_outputs import subsample_pixels
 from codline.data.output_store import refuse_infinite
 from codline.learning.compute import autocast
 from codline.models.networks.network import Network
+from codline.models.networks.transfer import to_device
 
 TakeImages = Callable[[np.ndarray], np.ndarray]  # ids -> uint8 images
 Transform = Callable[[Tensor], Tensor]
@@ -89,7 +90,7 @@ def forward_batches(
     first, *others = networks
     for rows in batch_slices(len(ids), batch_size):
         count = len(ids[rows])
-        images = torch.from_numpy(pad_to_multiple_of_eight(take(ids[rows]))).to(normalize.device)
+        images = to_device(torch.from_numpy(pad_to_multiple_of_eight(take(ids[rows]))), normalize.device)
         inputs = normalize(images if transform is None else transform(images))
         predicted = None
         with autocast(normalize.device):
@@ -118,7 +119,7 @@ def stream_dropout_logits(
 ) -> Iterator[np.ndarray]:
     if requested.dropout_factors is None:
         return
-    for factors in requested.dropout_factors.to(features.device):
+    for factors in to_device(requested.dropout_factors, features.device):
         with autocast(features.device):
             logits = network.head(features * factors.view(1, -1, *(1,) * (features.ndim - 2)))
         yield to_array(logits, requested, count)

@@ -47,8 +47,8 @@ class ModelSpec(Section):
         import torch
         from torch import nn
 
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
             network = self.build(classes, shape)
         if self.dropout:
             layer = nn.Dropout if self.task == "classification" else nn.Dropout2d  # of dense features whole channels

@@ -4,6 +4,7 @@ import contextlib
 import os
 import tempfile
 import time
+from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
@@ -16,9 +17,16 @@ _held: list[IO[str]] = []  # open until this process ends, which releases the lo
 
 
 def visible_gpus() -> list[str]:
+    """As CUDA reads the variable: numbers or names, of which an invalid one, such as -1, ends the list."""
     if VISIBLE in os.environ:
-        return [name for name in os.environ[VISIBLE].split(",") if name]
+        names = [name.strip() for name in os.environ[VISIBLE].split(",")]
+        return list(takewhile(lambda name: name and not name.startswith("-"), names))
     return [str(number) for number in range(len(list(DRIVER.iterdir())))] if DRIVER.is_dir() else []
+
+
+def hide_gpus() -> None:
+    """Leave this process no GPU. torch looks for GPUs before its first backward pass, on the CPU too."""
+    os.environ[VISIBLE] = ""
 
 
 def acquire_gpu() -> None:

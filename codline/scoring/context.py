@@ -16,6 +16,7 @@ from codline.data.splits import resolve_amount
 from codline.learning import inference
 from codline.learning.inference import BatchOutputs, Normalize, RequestedOutputs, TakeImages, Transform
 from codline.models.networks.network import Network
+from codline.models.networks.transfer import to_device
 from codline.runtime import state_directory
 from codline.scoring.networks import ScoringNetworks
 
@@ -43,7 +44,7 @@ class ImageReader:
 
     def tensors(self, ids: np.ndarray) -> Tensor:
         """Standardized images on the device."""
-        return self.normalize(torch.from_numpy(self.take(ids)).to(self.normalize.device))
+        return self.normalize(to_device(torch.from_numpy(self.take(ids)), self.normalize.device))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.faults.fault_points import Ended, Fault, FaultPoints
 from tests.workspace import Workspace
 
+MODULE = "tests.faults.stage_with_checkpoints"
 STAGES = ("prepare", "train", "score", "select", "annotate", "merge", "evaluate", "diagnose", "report")
 
 
@@ -13,15 +14,16 @@ class StageCommand:
     """Run by a child of the fork server of `FaultPoints`."""
 
     def __init__(self, faults: FaultPoints, workspace: Workspace, stage: str) -> None:
-        self.faults, self.workspace, self.module = faults, workspace, f"stages.{stage}"
+        self.faults, self.workspace = faults, workspace
         cycle = None if stage in ("prepare", "report") else "c2"
         arguments = workspace.pipeline.arguments(stage, cycle).items()
-        self.words = [word for name, value in arguments for word in (f"--{name.replace('_', '-')}", value)]
+        words = [word for name, value in arguments for word in (f"--{name.replace('_', '-')}", value)]
+        self.words = [f"stages.{stage}", *words]
         self.outputs = workspace.outputs(stage, cycle)
 
     def run(self, at: int = 0, error: int = 0, lasts: bool = False) -> Ended:
         fault = Fault(self.workspace.root, at, error, lasts)
-        return self.faults.run(fault, self.module, *self.words, CODLINE_TRACKING="off")
+        return self.faults.run(fault, MODULE, *self.words, CODLINE_TRACKING="off")
 
     def run_undisturbed(self) -> None:
         ended = self.run()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from codline.core.errors import CodlineError, DataError
+from codline.learning import checkpoints
 from codline.orchestration.dvc_stages import DvcStages
 from codline.orchestration.verification import CheckedFile, Verification, repair
 from codline.runtime.object_store import ObjectStore
@@ -177,7 +178,10 @@ def test_damaged_run_cache_gives_the_same_result(recorded: Workspace, tally: Tal
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", [flip_any_bit, truncate_anywhere])
-def test_damaged_checkpoint_gives_the_same_model(workspace: Workspace, tally: Tally, damage: Damage) -> None:
+def test_damaged_checkpoint_gives_the_same_model(
+    workspace: Workspace, tally: Tally, damage: Damage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "INTERVAL_SECONDS", 0)
     outputs, rng = workspace.outputs("train", "c2"), random.Random(3)
     workspace.run("train", "c2")  # as a function: its checkpoints stay
     expected = [path.read_bytes() for path in outputs]

@@ -10,7 +10,7 @@ import torch
 from codline.data import tables
 from codline.data.dataset_info import read_dataset_info
 from codline.data.image_store import open_image_store
-from codline.learning import model_file
+from codline.learning import checkpoints, model_file
 from codline.learning.auxiliary_networks import load_auxiliary_network, read_auxiliary
 from codline.learning.checkpoints import Checkpoint
 from codline.learning.fit import TrainingState
@@ -93,6 +93,7 @@ def test_train_killed_in_a_member_and_run_again_writes_the_same_bytes(committee:
             raise KilledError
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "INTERVAL_SECONDS", 0)
         patch.setattr(Checkpoint, "write", write_until_killed)
         with pytest.raises(KilledError):
             committee.run("train", "c2")

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -151,6 +152,28 @@ def test_fit_killed_after_any_epoch_and_resumed_gives_the_same_bytes(
     assert resumed == uninterrupted
     assert final.curve == expected.curve
     assert_same_tensors(final.tensors, expected.tensors)
+
+
+@pytest.mark.parametrize(
+    ("interval", "written"), [(0, [1, 2, 3, 4, 5, 6, 7, 8]), (30, [3, 6, 8]), (31, [4, 8]), (math.inf, [8])], ids=str
+)
+def test_checkpoint_is_written_at_intervals_and_after_the_last_epoch(
+    make_checkpoint: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch, interval: float, written: list[int]
+) -> None:
+    """Here an epoch takes ten seconds."""
+    epochs, clock, found = 8, {"now": 0}, set()
+
+    def write_if_due(state: TrainingState) -> None:
+        clock["now"] = 10 * state.epoch
+        checkpoint.write_if_due(state, epochs)
+        if checkpoint.path.exists() and (last := checkpoints.read_state(checkpoint.path)) is not None:
+            found.add(last.epoch)
+
+    monkeypatch.setattr(checkpoints, "INTERVAL_SECONDS", interval)
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock["now"])
+    checkpoint = make_checkpoint(seed=0)
+    train(make_recipe(epochs=epochs), on_epoch=write_if_due)
+    assert sorted(found) == written
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -307,6 +330,7 @@ def test_train_killed_in_the_middle_and_run_again_writes_the_same_bytes(workspac
             if state.epoch == 2:
                 raise KilledError
 
+        patch.setattr(checkpoints, "INTERVAL_SECONDS", 0)
         patch.setattr(Checkpoint, "write", write_until_killed)
         for path in outputs:
             path.unlink()

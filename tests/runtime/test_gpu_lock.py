@@ -10,6 +10,7 @@ import pytest
 from codline.runtime import gpu_lock
 from tests.workspace import REPOSITORY
 
+VARIABLES = {"3": ["3"], "2, 0": ["2", "0"], "GPU-1a": ["GPU-1a"], "": [], "-1": [], "1,-1,2": ["1"]}
 ACQUIRE = """
 import os, sys
 from codline.runtime.gpu_lock import acquire_gpu
@@ -58,5 +59,6 @@ def test_visible_gpus_are_those_of_the_driver_unless_the_environment_names_some(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(gpu_lock, "DRIVER", tmp_path)
     assert gpu_lock.visible_gpus() == ["0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    assert gpu_lock.visible_gpus() == ["3"]
+    for variable, gpus in VARIABLES.items():
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+        assert gpu_lock.visible_gpus() == gpus

@@ -12,6 +12,8 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
+from codline.models.networks.transfer import to_device
+
 COUNT = 2  # operations per image
 GREY = 127  # of the erased square
 CUTOUT = 0.5  # largest side of the erased square, as a share of the image's shorter side
@@ -25,11 +27,12 @@ def augment_strongly(images_BCHW: Tensor, strength: float, generator: Generator)
     operations = [each for each in OPERATIONS if each is not saturation or images_BCHW.shape[1] == len(LUMA)]
     pixels_BCHW = images_BCHW.float()
     for _ in range(COUNT):
-        drawn_B = torch.randint(len(operations), (B,), generator=generator).to(device)
-        magnitude_B = (strength * (2 * torch.rand(B, generator=generator) - 1)).to(device)
+        drawn_B = torch.randint(len(operations), (B,), generator=generator)
+        magnitude_B = to_device(strength * (2 * torch.rand(B, generator=generator) - 1), device)
         for number, operation in enumerate(operations):
             rows = (drawn_B == number).nonzero().squeeze(1)
             if len(rows):
+                rows = to_device(rows, device)
                 changed = operation(pixels_BCHW[rows], magnitude_B[rows, None, None, None])
                 pixels_BCHW[rows] = changed.round().clamp(0, 255)
     return erase_square(pixels_BCHW.to(torch.uint8), strength, generator)
@@ -41,7 +44,7 @@ def erase_square(images_BCHW: Tensor, strength: float, generator: Generator) -> 
     half = strength * CUTOUT * min(H, W) / 2
     is_inside = []
     for length in (H, W):
-        center_B = torch.randint(length, (B,), generator=generator).to(images_BCHW.device)
+        center_B = to_device(torch.randint(length, (B,), generator=generator), images_BCHW.device)
         distance = torch.arange(length, device=images_BCHW.device) - center_B[:, None]
         is_inside.append((distance >= -half) & (distance < half))
     return images_BCHW.masked_fill(is_inside[0][:, None, :, None] & is_inside[1][:, None, None, :], GREY)
@@ -60,7 +63,7 @@ def contrast(images: Tensor, magnitude: Tensor) -> Tensor:
 
 
 def saturation(images: Tensor, magnitude: Tensor) -> Tensor:
-    grey = (images * torch.tensor(LUMA, device=images.device)[:, None, None]).sum(1, keepdim=True)
+    grey = (images * to_device(torch.tensor(LUMA), images.device)[:, None, None]).sum(1, keepdim=True)
     return torch.lerp(grey, images, 1 + 0.9 * magnitude)
 
 
