@@ -94,9 +94,10 @@ def open_pass(
     reader: ImageReader, networks: Sequence[Network], requested: RequestedOutputs
 ) -> Callable[[np.ndarray], list[dict[str, Any]]]:
     """In a worker: the function that computes the batches of a chunk of ids, as what can be pickled."""
+    take = open_image_store(reader.path, cache=0).take  # a pass takes every image once
 
     def compute(ids: np.ndarray) -> list[dict[str, Any]]:
-        batches = inference.forward_batches(networks, reader.take, ids, reader.normalize, reader.batch_size, requested)
+        batches = inference.forward_batches(networks, take, ids, reader.normalize, reader.batch_size, requested)
         return [picklable_arrays(batch) for batch in batches]
 
     return compute

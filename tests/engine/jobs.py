@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,15 @@ def places() -> Callable[[int], tuple[int, str, str]]:
 
 def kilobytes() -> Callable[[int], bytes]:
     return lambda item: bytes(item * 1000)
+
+
+def long_naps() -> Callable[[Path], None]:
+    return write_process_and_sleep
+
+
+def write_process_and_sleep(path: Path) -> None:
+    path.write_text(str(os.getpid()))
+    time.sleep(300)
 
 
 class Death:

@@ -1,6 +1,9 @@
 """Worker processes: results in order, bounded memory, deaths and errors of workers."""
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -14,8 +17,23 @@ from codline.core.errors import CodlineError, DataError, InfrastructureError, di
 from codline.engine.local_workers import ATTEMPTS, ITEMS_PER_WORKER, compute_in_order
 from codline.runtime.process_lifetime import is_alive
 from tests.engine import jobs
+from tests.workspace import REPOSITORY
 
 NO_SETUP = partial(jobs.mark_environment, "")
+NAPPING = """
+import sys
+from pathlib import Path
+from codline.engine.local_workers import compute_in_order
+from tests.engine import jobs
+list(compute_in_order(2, jobs.squares, jobs.long_naps, map(Path, sys.argv[1:])))
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 200  # the fork server may still be importing torch
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def compute(workers: int, job: Callable[[], Callable[[Any], Any]], items: list[Any]) -> list[Any]:
@@ -47,6 +65,22 @@ def test_consumer_that_stops_ends_the_workers() -> None:
         processes = {process for process, _, _ in islice(results, 6)}
         assert all(is_alive(process) for process in processes)
     assert not any(is_alive(process) for process in processes)
+
+
+@pytest.mark.parametrize("is_forked", [False, True])
+def test_workers_end_with_a_stage_that_is_killed(
+    tmp_path: Path, fork_server_environment: dict[str, str], is_forked: bool
+) -> None:
+    files = [tmp_path / "first", tmp_path / "second"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)} | (fork_server_environment if is_forked else {})
+    with subprocess.Popen([sys.executable, "-c", NAPPING, *map(str, files)], env=environment, cwd=tmp_path) as stage:
+        try:
+            wait_until(lambda: all(file.exists() and file.read_text() for file in files))
+            processes = [int(file.read_text()) for file in files]
+            assert all(is_alive(process) for process in processes)
+        finally:
+            stage.kill()
+    wait_until(lambda: not any(is_alive(process) for process in processes))
 
 
 def test_items_are_taken_only_as_far_ahead_as_two_per_worker() -> None:
