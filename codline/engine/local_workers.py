@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 def compute_in_order(
     workers: int, setup: Callable[[], object], job: Callable[[], Callable[[T], R]], items: Iterable[T]
-) -> Iterator[R]:
+) -> Generator[R]:
     """Yield `job()(item)` for all items, in their order, computed by this number of processes.
 
     Each process calls `setup()`, then loads and calls `job()`, then its result for one item after the other; all of

@@ -29,6 +29,8 @@ def main(directory: str, *arguments: str) -> None:
         end_with_parents()  # before slow imports, during which a parent could die unnoticed
         if path := os.environ.get(fork_server.SOCKET):
             fork_server.run_forked(Path(path), "codline.engine.worker", [directory, FORKED])
+    else:
+        os.setsid()  # as the process that it stands in for: Linux gives each session, not each process, the same time
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir(directory)
     serve(Connection(os.dup(0)))

@@ -1,8 +1,10 @@
 """Passes of networks over images of the store, in this process or in worker processes: the same bytes."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +53,6 @@ class ImageReader:
         """Standardized images on the device."""
         return self.normalize(torch.from_numpy(self.take(ids)).to(self.normalize.device))
 
-    def chunk_slices(self, count: int) -> Iterator[slice]:
-        """The grid of a pass: it does not depend on the number of workers."""
-        return batch_slices(count, CHUNK_BATCHES * self.batch_size)
-
     def workers(self, count: int, is_augmented: bool = False) -> int:
         """How many processes run networks in a pass over this number of images."""
         if is_augmented or self.normalize.device.type != "cpu":
@@ -77,9 +75,9 @@ class ImageReader:
             return
         setup = partial(configure, self.compute)
         job = partial(open_pass, replace(self), networks, requested)  # replace: a copy without open files
-        chunks = (ids[rows] for rows in self.chunk_slices(len(ids)))
-        for batches in compute_in_order(workers, setup, job, chunks):
-            for arrays in batches:
+        chunks = (ids[rows] for rows in batch_slices(len(ids), CHUNK_BATCHES * self.batch_size))
+        with closing(compute_in_order(workers, setup, job, chunks)) as results:
+            for arrays in chain.from_iterable(results):
                 yield BatchOutputs(**arrays | {"dropout_logits": iter(arrays["dropout_logits"])})
 
     def stream_logits(
@@ -110,11 +108,11 @@ class PickledArray:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array = array
+        order = np.argsort([-stride for stride in array.strides], kind="stable")
+        self.array, self.axes = np.ascontiguousarray(array.transpose(order)), np.argsort(order)
 
     def __reduce__(self) -> tuple[Callable[..., np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        order = np.argsort([-stride for stride in self.array.strides], kind="stable")
-        return np.transpose, (np.ascontiguousarray(self.array.transpose(order)), np.argsort(order))
+        return np.transpose, (self.array, self.axes)
 
 
 def picklable_arrays(batch: BatchOutputs) -> dict[str, Any]:
