@@ -25,7 +25,9 @@ def main() -> None:
         sys.exit(UserError.exit_code)
     module = f"stages.{name}"
     owner = int(os.environ.get(OWNER) or ancestors()[-1])
-    fork_server.run_forked(fork_server.socket_path(owner), module, sys.argv[2:])
+    path = fork_server.socket_path(owner)
+    os.environ[fork_server.SOCKET] = str(path)  # for the workers of the stage's passes
+    fork_server.run_forked(path, module, sys.argv[2:])
     del sys.argv[1]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

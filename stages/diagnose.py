@@ -5,7 +5,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from codline.core.files import write_json
 from codline.core.params import Compute, Section
-from codline.data import dataset_info, image_store, tables
+from codline.data import dataset_info, tables
 from codline.data.labels import lookup_labels, read_ids
 from codline.data.output_store import open_output_store
 from codline.data.random_streams import generator
@@ -40,7 +40,7 @@ def diagnose(
     from codline.evaluation import diagnosis, network_diagnosis, rank_statistics
     from codline.learning.compute import configure
     from codline.learning.gradient_norm import GradientSample
-    from codline.learning.inference import Normalize
+    from codline.learning.image_reader import ImageReader
 
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
@@ -57,15 +57,12 @@ def diagnose(
         ids, labels, current, previous, random_scores, classes=len(info.classes), chunk_size=params.batch_size
     )
 
-    take, sample = image_store.open_image_store(images).take, None
+    reader, sample = ImageReader(images, info, compute, params.batch_size), None
     if info.task == "classification" and params.gradients:
         pools = {"labeled": read_ids(labeled, tables.LABELED), "unlabeled": ids}
-        sample = GradientSample(pools, params.gradients, generator(seed, "gradients", cycle), take)
+        sample = GradientSample(pools, params.gradients, generator(seed, "gradients", cycle), reader.take)
     networks = network_diagnosis.networks_in_training(model, auxiliary, len(info.classes), info.shape, device)
-    normalize = Normalize(info.mean, info.std, device)
-    of_networks = network_diagnosis.diagnose_networks(
-        networks, statistics, current, sample, take, normalize, params.batch_size
-    )
+    of_networks = network_diagnosis.diagnose_networks(networks, statistics, current, sample, reader)
 
     rng = generator(seed, "diagnose", cycle)
     ranking = rank_statistics.ranking_quality(

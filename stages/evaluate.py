@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 
 from codline.core.files import write_json
 from codline.core.params import Compute, Section
-from codline.data import dataset_info, image_store, output_store, tables
+from codline.data import dataset_info, output_store, tables
 from codline.data.image_names import ImageNames
 from codline.data.labels import read_labels
 from codline.data.masks import decode_targets
@@ -42,16 +42,15 @@ def evaluate(
     params: Params, *, compute: Compute, cycle: str, images: In, dataset: In, files: In, validation: In, test: In,
     model: In, metrics: Out, details: Out, predictions: Out,
 ) -> None:  # fmt: skip
-    from codline.learning import inference, model_file
+    from codline.learning import model_file
     from codline.learning.compute import configure
+    from codline.learning.image_reader import ImageReader
 
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
     network, card = model_file.load_network(model, classes=len(info.classes), shape=info.shape)
-    take, normalize = image_store.open_image_store(images).take, inference.Normalize(info.mean, info.std, device)
-    stream: Stream = partial(
-        inference.stream_logits, network.to(device), take, normalize=normalize, batch_size=params.batch_size
-    )
+    reader = ImageReader(images, info, compute, params.batch_size)
+    stream: Stream = partial(reader.stream_logits, network.to(device))
     classes = len(info.classes)
     tested = LabeledSplit(*read_labels(test, tables.TEST, classes))
     held_out = LabeledSplit(*read_labels(validation, tables.VALIDATION, classes, may_be_empty=True))

@@ -2,7 +2,6 @@
 
 from codline.core.params import AmountOrAll, AmountOrNone, Compute, Section, check_inputs
 from codline.data.dataset_info import read_dataset_info
-from codline.data.image_store import open_image_store
 from codline.data.ingest import store_dataset
 from codline.data.input_files import check_manifests
 from codline.data.output_store import output_writer
@@ -27,8 +26,9 @@ def prepare(
     files: Out, pool: Out, oracle: Out, validation: Out, test: Out, labeled: Out,
     model: Out, auxiliary: Out, outputs: Out,
 ) -> None:  # fmt: skip
-    from codline.learning import auxiliary_networks, inference, model_file
+    from codline.learning import auxiliary_networks, model_file
     from codline.learning.compute import configure
+    from codline.learning.image_reader import ImageReader
 
     check_inputs(inputs, params.dataset.input_paths())
     device = configure(compute)
@@ -47,10 +47,9 @@ def prepare(
     card = model_file.ModelCard(params.model.model_dump(), classes, info.shape, cycle="init", labels=0)
     model_file.save_network(model, network, card)
     auxiliary_networks.write_auxiliary(auxiliary, "init", {})
-    take, normalize = open_image_store(images).take, inference.Normalize(info.mean, info.std, device)
-    batch_size = max(8, min(512, BATCH_PIXELS // (height * width)))
+    reader = ImageReader(images, info, compute, batch_size=max(8, min(512, BATCH_PIXELS // (height * width))))
     with output_writer(outputs, info.output_shape, "init") as write:
-        for batch in inference.stream_logits(network, take, unlabeled, normalize, batch_size, subsample=True):
+        for batch in reader.stream_logits(network, unlabeled, subsample=True):
             write(*batch)
 
 

@@ -1,5 +1,6 @@
 """score: this cycle's model and the previous outputs -> outputs and a score for every unlabeled image."""
 
+from contextlib import closing
 from typing import Literal, Self
 
 import pyarrow as pa
@@ -9,7 +10,6 @@ from codline.core.errors import PoolUsedUp
 from codline.core.params import Amount, Compute, Section
 from codline.data import output_store, tables
 from codline.data.dataset_info import read_dataset_info
-from codline.data.image_store import open_image_store
 from codline.data.labels import check_labels, unlabeled_ids
 from codline.data.random_streams import generator
 from codline.learning.augmentation import Augmentation
@@ -46,8 +46,8 @@ def score(
     previous_outputs: In, previous_model: In, truth: In, outputs: Out, scores: Out,
 ) -> None:  # fmt: skip
     from codline.learning.compute import configure
-    from codline.learning.inference import Normalize
-    from codline.scoring.context import ImageReader, ScoringContext, draw_subset, load_true_labels
+    from codline.learning.image_reader import ImageReader
+    from codline.scoring.context import ScoringContext, draw_subset, load_true_labels
     from codline.scoring.networks import load_networks
     from codline.scoring.scorers import make_scorer
 
@@ -60,7 +60,7 @@ def score(
     strategy.check_task(info.task)
     recompute = params.previous == "recomputed"
     stored = None if recompute else output_store.open_output_store(previous_outputs, info.output_shape)
-    reader = ImageReader(open_image_store(images).take, Normalize(info.mean, info.std, device), params.batch_size)
+    reader = ImageReader(images, info, compute, params.batch_size)
     files = {"model": model, "previous_model": previous_model, "auxiliary": auxiliary}
     networks = load_networks(strategy, info, device, **files, recompute_previous=recompute, seed=seed)
     candidates = draw_subset(ids, params.subset, generator(seed, "subset", cycle))
@@ -68,11 +68,13 @@ def score(
     true_labels = load_true_labels(truth, candidates, not recompute, classes) if strategy.uses_true_labels else None
     context = ScoringContext(networks, reader, candidates, stored, true_labels, seed=seed, cycle=cycle)
     scorer = make_scorer(strategy, context, budget, pool=pool, labeled=labeled)
+    passed = candidates if recompute else ids
+    workers = reader.workers(len(passed), is_augmented=params.augment is not None)
     with (
-        progress_bar(f"score@{cycle}", "images", len(candidates)) as advance,
+        progress_bar(f"score@{cycle}", "images", len(candidates), workers) as advance,
         output_store.output_writer(outputs, info.output_shape, cycle) as write_outputs,
+        closing(scorer.forward_batches(passed, params.augment)) as batches,
     ):
-        batches = scorer.forward_batches(candidates if recompute else ids, params.augment)
         for done, batch in enumerate(batches, 1):
             write_outputs(batch.ids, batch.logits[0])
             scorer.add(batch)

@@ -18,6 +18,11 @@ Set = Annotated[
     typer.Option("--set", "-S", help="Set any value of params.yaml, such as train.epochs=10. May be repeated."),
 ]
 
+Engine = Annotated[
+    str | None,
+    typer.Option(help="Where passes over images run: local, or local:N with N worker processes. Decides no result."),
+]
+
 
 def parse_overrides(pairs: list[str] | None) -> dict[str, Any]:
     """{dotted key: value} from `key=value` pairs. Values are YAML, so 3 is a number and [1, 2] a list."""

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from codline.cli import display, environment
-from codline.cli.options import Set, parse_overrides
+from codline.cli.options import Engine, Set, parse_overrides
 from codline.cli.prefect_session import prefect_session
 from codline.core.errors import WaitingForPeople
+from codline.engine.setting import choose_engine
 from codline.orchestration.params_file import params_changes
 
 
@@ -21,9 +22,11 @@ def run(
     cycles: Annotated[int | None, typer.Option(min=1, help="Number of cycles.")] = None,
     set_: Set = None,
     timeout_minutes: Annotated[float | None, typer.Option(min=0.01, help="Time limit of each stage.")] = None,
+    engine: Engine = None,
 ) -> None:
     """Run the campaign in params.yaml. Stages that are up to date are skipped."""
     environment.silence_stages()
+    choose_engine(engine)
     changes = params_changes(strategy, seed, cycles, parse_overrides(set_))
     from codline.orchestration.answers import check_answers
     from codline.orchestration.dvc_stages import stale_stages

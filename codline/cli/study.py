@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from codline.cli import display, environment
-from codline.cli.options import Set, parse_overrides
+from codline.cli.options import Engine, Set, parse_overrides
 from codline.cli.prefect_session import prefect_session
+from codline.engine.setting import choose_engine
 
 MAX_DEFAULT_JOBS = 4  # each job imports torch, which takes memory
 
@@ -20,9 +21,11 @@ def study(
         int | None,
         typer.Option(min=1, help="Campaigns at a time. Default: the number of processors, at most 4."),
     ] = None,
+    engine: Engine = None,
 ) -> None:
     """Run a study: a grid of campaigns, each in its own git worktree of the committed code. Skips what is done."""
     environment.silence_stages()
+    choose_engine(engine)
     from codline.cli import study_progress
     from codline.orchestration import study_plan, worktrees
 

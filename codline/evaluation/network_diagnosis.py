@@ -8,8 +8,9 @@ import torch
 
 from codline.data.array_store import ArrayStore
 from codline.evaluation.diagnosis import ImageStatistics, discrepancy_capture
-from codline.learning import auxiliary_networks, inference, model_file
+from codline.learning import auxiliary_networks, model_file
 from codline.learning.gradient_norm import GradientSample
+from codline.learning.image_reader import ImageReader
 from codline.models.networks.network import Network
 
 
@@ -35,18 +36,16 @@ def diagnose_networks(
     statistics: ImageStatistics,
     outputs: ArrayStore,
     sample: GradientSample | None,
-    take: inference.TakeImages,
-    normalize: inference.Normalize,
-    batch_size: int,
+    reader: ImageReader,
 ) -> dict[str, Any]:
     """Capture curves of TOD by steps before the end, and squared gradient norms of the model and within the cycle."""
     tod, norms = {}, {}
     for step, before_end, network in networks:
         if before_end:
-            logits = inference.stream_logits(network, take, statistics.ids, normalize, batch_size, subsample=True)
+            logits = reader.stream_logits(network, statistics.ids, subsample=True)
             tod[str(before_end)] = discrepancy_capture(statistics, outputs, logits)
         if sample is not None:
-            norms[step] = sample.measure(network, normalize)
+            norms[step] = sample.measure(network, reader.normalize)
     if not norms:
         return {"squared_gradient_norm": None, "tod": tod}
     line = {key: [norm[key] for norm in norms.values()] for key in ("all", "variation")}

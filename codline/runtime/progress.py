@@ -11,19 +11,26 @@ from codline.runtime import state_directory
 
 
 @contextmanager
-def progress_bar(name: str, unit: str, total: int) -> Iterator[Callable[..., None]]:
+def progress_bar(name: str, unit: str, total: int, workers: int = 1) -> Iterator[Callable[..., None]]:
     """Yield advance(done, **extra), which records the progress of the stage `name`."""
+    shared = {"unit": unit, "total": total, "workers": workers}
     started = time.time()
     interactive = sys.stderr.isatty() and not os.environ.get("CODLINE_QUIET")
-    with terminal_bar(name, unit, total) if interactive else nullcontext(None) as show:
+    with terminal_bar(name, f"{unit}{worker_text(shared)}", total) if interactive else nullcontext(None) as show:
 
         def advance(done: int, **extra: Any) -> None:
-            note = {"unit": unit, "done": done, "total": total, "started": started}
+            note = shared | {"done": done, "started": started}
             state_directory.write_note("progress", name, note | extra)
             if show is not None:
                 show(done)
 
         yield advance
+
+
+def worker_text(note: dict[str, Any]) -> str:
+    """The number of worker processes, of a stage that has several."""
+    workers = note.get("workers", 1)
+    return f" ({workers} workers)" if workers > 1 else ""
 
 
 @contextmanager

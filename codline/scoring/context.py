@@ -1,50 +1,22 @@
 """What scoring works with: images, candidates, stored outputs, true labels, random streams."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from codline.acquisition.learner_context import LearnerContext
 from codline.data import masks, random_streams, tables
 from codline.data.array_store import ArrayStore
 from codline.data.labels import lookup_labels
 from codline.data.splits import resolve_amount
-from codline.learning import inference
-from codline.learning.inference import BatchOutputs, Normalize, RequestedOutputs, TakeImages, Transform
-from codline.models.networks.network import Network
-from codline.models.networks.transfer import to_device
+from codline.learning.image_reader import ImageReader
 from codline.runtime import state_directory
 from codline.scoring.networks import ScoringNetworks
 
 TrueLabels = Callable[[np.ndarray], np.ndarray]  # ids -> class numbers or masks
-
-
-@dataclass(frozen=True)
-class ImageReader:
-    take: TakeImages
-    normalize: Normalize
-    batch_size: int
-
-    def forward_batches(
-        self, networks: list[Network], ids: np.ndarray, requested: RequestedOutputs, transform: Transform | None = None
-    ) -> Iterator[BatchOutputs]:
-        return inference.forward_batches(
-            networks,
-            self.take,
-            ids,
-            self.normalize,
-            batch_size=self.batch_size,
-            requested=requested,
-            transform=transform,
-        )
-
-    def tensors(self, ids: np.ndarray) -> Tensor:
-        """Standardized images on the device."""
-        return self.normalize(to_device(torch.from_numpy(self.take(ids)), self.normalize.device))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Scorers: run a strategy on the outputs of one batch after the other, and return one score per candidate."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class Scorer:
         self.first_cycle, self.rng = context.networks.first_cycle, context.generator("selection")
         self.scored = [np.empty(0)]
 
-    def forward_batches(self, ids: np.ndarray, augment: Augmentation | None) -> Iterator[BatchOutputs]:
+    def forward_batches(self, ids: np.ndarray, augment: Augmentation | None) -> Generator[BatchOutputs]:
         """Run this cycle's network and the reference networks on the images, or on random views of them."""
         networks, generator = self.context.networks, self.context.torch_generator("view")
         return self.context.reader.forward_batches(

@@ -95,3 +95,9 @@ def test_status_shows_metrics_of_cycles_that_are_up_to_date_alone(terminal: io.S
     display.print_status(["train@c3", "evaluate@c3", "report"], {}, [])
     assert re.findall(r"(c\d) .*\d\.\d\]", terminal.getvalue()) == ["c1", "c2"]
     assert "Up to 3 stages to do: codline run" in terminal.getvalue()
+
+
+def test_progress_names_the_workers_of_a_stage_that_has_several() -> None:
+    note = {"unit": "images", "done": 512, "total": 1000, "workers": 1}
+    assert display.format_progress(note) == "images 512 of 1000"
+    assert display.format_progress(note | {"workers": 2}) == "images 512 of 1000 (2 workers)"

@@ -39,6 +39,15 @@ def test_help_imports_neither_prefect_nor_dvc_nor_torch() -> None:
     assert {"prefect", "dvc", "torch", "numpy", "mlflow"} & {*done.stdout.split()} == set()
 
 
+@pytest.mark.parametrize("command", [["run"], ["study", "digits-strategies"]])
+def test_unknown_engine_is_refused_before_anything_runs(command: list[str]) -> None:
+    words = [sys.executable, "-m", "codline.cli.main", *command, "--engine", "ray"]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    expected = "expected local (one process) or local:N (N worker processes, at most 256)"
+    assert done.stderr == f"codline: --engine or CODLINE_ENGINE: found 'ray', {expected}\n"
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_parse_overrides_reads_values_as_yaml() -> None:
     pairs = ["train.epochs=10", "train.learning_rate=5e-2", "train.augment.flip=true", "score.strategy={name: margin}"]
     assert parse_overrides(pairs) == {

@@ -1,0 +1,126 @@
+"""Passes of networks over images of the store, in this process or in worker processes: the same bytes."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from codline.core.params import Compute
+from codline.data.dataset_info import DatasetInfo
+from codline.data.image_store import open_image_store
+from codline.engine.local_workers import compute_in_order
+from codline.engine.setting import worker_count
+from codline.learning import inference
+from codline.learning.compute import configure, select_device
+from codline.learning.inference import BatchOutputs, Normalize, RequestedOutputs, TakeImages, Transform, batch_slices
+from codline.models.networks.network import Network
+from codline.models.networks.transfer import to_device
+
+CHUNK_BATCHES = 4  # that a worker computes and returns together: whole batches, so that they are those of one process
+
+
+@dataclass(frozen=True)
+class ImageReader:
+    """Runs networks on the images of a store, batch by batch, where the engine says.
+
+    With worker processes, memory holds up to eight batches per worker, with all dropout passes. Each worker opens the
+    store by itself and has the threads that params.yaml gives one process.
+
+    One process makes passes of one chunk, passes on GPUs, of which a stage has one, and those with a transform: random
+    views are drawn from one generator, batch after batch.
+    """
+
+    path: Path
+    info: DatasetInfo
+    compute: Compute
+    batch_size: int
+
+    @cached_property
+    def take(self) -> TakeImages:
+        return open_image_store(self.path).take
+
+    @cached_property
+    def normalize(self) -> Normalize:
+        return Normalize(self.info.mean, self.info.std, select_device(self.compute.device))
+
+    def tensors(self, ids: np.ndarray) -> Tensor:
+        """Standardized images on the device."""
+        return self.normalize(to_device(torch.from_numpy(self.take(ids)), self.normalize.device))
+
+    def workers(self, count: int, is_augmented: bool = False) -> int:
+        """How many processes run networks in a pass over this number of images."""
+        if is_augmented or self.normalize.device.type != "cpu":
+            return 1
+        return max(1, min(worker_count(), -(-count // (CHUNK_BATCHES * self.batch_size))))
+
+    def forward_batches(
+        self,
+        networks: Sequence[Network],
+        ids: np.ndarray,
+        requested: RequestedOutputs,
+        transform: Transform | None = None,
+    ) -> Generator[BatchOutputs]:
+        """Run all networks on the same images; see codline.learning.inference.forward_batches."""
+        workers = self.workers(len(ids), is_augmented=transform is not None)
+        if workers == 1:
+            yield from inference.forward_batches(
+                networks, self.take, ids, self.normalize, self.batch_size, requested, transform
+            )
+            return
+        setup = partial(configure, self.compute)
+        job = partial(open_pass, replace(self), networks, requested)  # replace: a copy without open files
+        chunks = (ids[rows] for rows in batch_slices(len(ids), CHUNK_BATCHES * self.batch_size))
+        with closing(compute_in_order(workers, setup, job, chunks)) as results:
+            for arrays in chain.from_iterable(results):
+                yield BatchOutputs(**arrays | {"dropout_logits": iter(arrays["dropout_logits"])})
+
+    def stream_logits(
+        self, network: Network, ids: np.ndarray, subsample: bool = False
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (ids, logits) of one network, batch by batch."""
+        for batch in self.forward_batches([network], ids, RequestedOutputs(subsample)):
+            yield batch.ids, batch.logits[0]
+
+
+def open_pass(
+    reader: ImageReader, networks: Sequence[Network], requested: RequestedOutputs
+) -> Callable[[np.ndarray], list[dict[str, Any]]]:
+    """In a worker: the function that computes the batches of a chunk of ids, as what can be pickled."""
+    take = open_image_store(reader.path, cache=0).take  # a pass takes every image once
+
+    def compute(ids: np.ndarray) -> list[dict[str, Any]]:
+        batches = inference.forward_batches(networks, take, ids, reader.normalize, reader.batch_size, requested)
+        return [picklable_arrays(batch) for batch in batches]
+
+    return compute
+
+
+class PickledArray:
+    """An array whose axes come back in the same order in memory; numpy's pickles have all in C order.
+
+    numpy adds numbers up in the order in which they are in memory, so the last bits of scores depend on it.
+    """
+
+    def __init__(self, array: np.ndarray) -> None:
+        order = np.argsort([-stride for stride in array.strides], kind="stable")
+        self.array, self.axes = np.ascontiguousarray(array.transpose(order)), np.argsort(order)
+
+    def __reduce__(self) -> tuple[Callable[..., np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        return np.transpose, (self.array, self.axes)
+
+
+def picklable_arrays(batch: BatchOutputs) -> dict[str, Any]:
+    return {
+        "ids": batch.ids,
+        "logits": [PickledArray(logits) for logits in batch.logits],
+        "features": None if batch.features is None else PickledArray(batch.features),
+        "dropout_logits": [PickledArray(logits) for logits in batch.dropout_logits],
+        "predicted_losses": batch.predicted_losses,
+    }
