@@ -1,10 +1,9 @@
 """README.md and docs/ agree with the repository and with each other. tests/flows/test_readme.py runs the commands."""
 
-import json
+import importlib
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from codline.core import errors
@@ -84,21 +83,7 @@ def union_members(code: str) -> set[str]:
     return set(re.findall(r"\b[A-Z]\w*", code.partition("\nAny")[2]))
 
 
-def test_readme_and_changelog_state_the_numbers_of_the_figure() -> None:
-    data = json.loads((REPOSITORY / "docs/figures/digits.json").read_text(encoding="utf-8"))
-    accuracy = {
-        name: 100 / data["test"] * np.array([run["correct"] for run in data["runs"] if run["strategy"] == name])
-        for name in ("cod", "random")
-    }
-    changelog = " ".join((REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").split())
-    for name, values in accuracy.items():
-        means, deviations = values.mean(0), values.std(0, ddof=1)
-        cells = [f"{mean:.1f} ± {deviation:.1f}" for mean, deviation in zip(means, deviations, strict=True)]
-        assert f"| {name} | {' | '.join(cells)} |" in changelog
-    ahead = accuracy["cod"].mean(1) - accuracy["random"].mean(1)
-    better, worse = (ahead > 1e-9).sum(), (ahead < -1e-9).sum()
-    lead = f"cod is {ahead.mean():.1f} ± {ahead.std(ddof=1):.1f}"
-    seeds = f"better on {better} of the {len(ahead)} seeds, worse on {worse}"
-    assert f"{lead} points ahead of random ({seeds})" in " ".join(README.split())
-    seeds = f"better on {better}, equal on {len(ahead) - better - worse}, worse on {worse}"
-    assert f"{lead} ahead of random, seed by seed: {seeds}." in changelog
+def test_page_of_the_evidence_is_generated_from_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "docs/evidence")
+    page = importlib.import_module("tables").page()
+    assert (REPOSITORY / "docs/evidence/README.md").read_text(encoding="utf-8") == page
