@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from codline.core.files import read_json
 from tests.faults.conftest import Tally, long_only
-from tests.project import Project, clone_with_small_campaign, kill, running_commands
+from tests.project import Project, clone_with_small_campaign, kill, running_commands, running_processes
 from tests.tiny_study import TINY
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -40,8 +41,18 @@ def run_and_kill(project: Project, words: list[str], rng: random.Random) -> str 
 def orphans(project: Project) -> str:
     """A process that is killed while it waits for the disk ends once the disk has answered."""
     wait_until(lambda: not running_commands(project.root), 60)
-    left = running_commands(project.root)
+    left = [describe_process(pid, command) for pid, command in running_processes(project.root).items()]
     return f"these processes outlive it: {left}" if left else ""
+
+
+def describe_process(pid: int, command: str) -> str:
+    """With what each of its threads waits for, which tells why it has not ended."""
+    threads = []
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # it has ended meanwhile
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            threads.append(f"{state} {(task / 'wchan').read_text()}")
+    return f"{command} ({', '.join(threads)})"
 
 
 def has_process_ended(process: subprocess.Popen[str]) -> bool:
