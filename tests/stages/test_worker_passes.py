@@ -20,6 +20,7 @@ from codline.learning import model_file
 from codline.runtime import state_directory
 from tests.workspace import Workspace, create_workspace
 
+pytestmark = pytest.mark.slow
 TASKS = {
     "classification": {"prepare.dataset": {"name": "digits", "test": 0.2}, "score.batch_size": 32},
     "segmentation": {
@@ -28,13 +29,11 @@ TASKS = {
         "score.batch_size": 4,
     },
 }
-STRATEGIES: list[dict[str, Any]] = [
+STRATEGIES: list[dict[str, Any]] = [  # that differ in what they need of a pass
     {"name": "random"},
-    {"name": "entropy"},
     {"name": "cod"},
     {"name": "emaod"},
     {"name": "mc_dropout", "passes": 3},
-    {"name": "bald", "passes": 3},
     {"name": "core_set"},
     {"name": "ll4al"},
 ]
