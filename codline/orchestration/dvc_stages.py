@@ -25,12 +25,13 @@ from codline.core.errors import (
     disk_error,
 )
 from codline.core.files import file_version
-from codline.orchestration import dvc_lock
+from codline.orchestration import dvc_lock, dvc_state
 from codline.orchestration.run_cache import RunCache
 from codline.runtime import dvc_repair, out_of_memory, stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
 
 READ_ATTEMPTS = 3
+dvc_state.stop_endless_retries()
 
 
 class LoggedDiskErrors(logging.Handler):

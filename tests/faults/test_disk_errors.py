@@ -25,6 +25,7 @@ OTHER_REASONS = (  # of SQLite and DVC, for all of them
     "attempt to write a readonly database",
     "unable to open database file",
     "neither be linked nor copied",
+    "cannot be written, or another process has held it",
 )
 each_error = pytest.mark.parametrize("error", ERRORS.values(), ids=ERRORS)
 
