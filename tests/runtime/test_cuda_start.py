@@ -43,7 +43,7 @@ def starts(driver: Path) -> list[tuple[str, str]]:
 @contextmanager
 def locked(gpu: str) -> Iterator[None]:
     """Another process that holds a GPU."""
-    script = "import sys; from codline.runtime.gpu_lock import acquire_gpu; acquire_gpu(); print(); sys.stdin.read()"
+    script = "import sys; from codline.runtime.gpu_lock import acquire_gpu; acquire_gpu(); print(flush=True); sys.stdin.read()"
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu, "PYTHONPATH": str(REPOSITORY)}
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", script], env=environment, stdin=pipe, stdout=pipe) as process:
