@@ -63,7 +63,7 @@ def test_given_files_replace_the_download() -> None:
         "name": "parquet",
         "train": ["train-1.parquet", "train-2.parquet"],
         "test": ["test.parquet"],
-        "pool": 5000,
+        "pool": 4000,
     }
     study = PaperScale("small", parse_sources([pair])).study("cifar10", ["Random"])
     found = YAML(typ="safe").load(study_grid.study_points(study, "", {})[0].params)["prepare"]["dataset"]

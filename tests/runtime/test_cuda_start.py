@@ -35,6 +35,9 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "log"
 
 
+HOLD_GPU = "import sys; from codline.runtime.gpu_lock import acquire_gpu; acquire_gpu()"
+
+
 def starts(driver: Path) -> list[tuple[str, str]]:
     """Process and visible GPUs of each start."""
     return [(pid, gpus) for pid, _, gpus in (line.partition(" ") for line in driver.read_text().splitlines())]
@@ -43,7 +46,7 @@ def starts(driver: Path) -> list[tuple[str, str]]:
 @contextmanager
 def locked(gpu: str) -> Iterator[None]:
     """Another process that holds a GPU."""
-    script = "import sys; from codline.runtime.gpu_lock import acquire_gpu; acquire_gpu(); print(flush=True); sys.stdin.read()"
+    script = f"{HOLD_GPU}; print(flush=True); sys.stdin.read()"
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": gpu, "PYTHONPATH": str(REPOSITORY)}
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", script], env=environment, stdin=pipe, stdout=pipe) as process:

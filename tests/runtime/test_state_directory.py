@@ -37,4 +37,4 @@ def test_progress_bar_writes_progress_notes() -> None:
         advance(2, curve=[1])
         note = state_directory.read_note("progress", "train@c1") or {}
         assert before <= note.pop("started") <= time.time()
-        assert note == {"unit": "epoch", "done": 2, "total": 3, "curve": [1]}
+        assert note == {"unit": "epoch", "done": 2, "total": 3, "workers": 1, "curve": [1]}

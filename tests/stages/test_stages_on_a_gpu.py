@@ -2,7 +2,7 @@
 
 import pytest
 
-from codline.learning import compute
+from codline.learning import compute, image_reader
 from tests.simulated_gpu import DEVICE, SimulatedGpu
 from tests.workspace import SMALL_PARAMS, Workspace
 
@@ -24,7 +24,8 @@ def test_stage_runs_on_a_gpu_and_reads_single_values_once_an_epoch_at_most(
     cycle = None if stage == "prepare" else "c2"
     for path in workspace.outputs(stage, cycle):
         path.unlink()
-    monkeypatch.setattr(compute, "select_device", lambda _: DEVICE)
+    for module in (compute, image_reader):
+        monkeypatch.setattr(module, "select_device", lambda _: DEVICE)
     with SimulatedGpu() as gpu:
         workspace.run(stage, cycle)
     assert gpu.waits  # so the stage has used the device
