@@ -37,8 +37,8 @@ def compute_in_order(
     with their number, and a slow consumer stalls the workers. Another engine has to provide this function alone.
     """
     messages = pickle.dumps(setup), pickle.dumps(job)
-    team = [Worker(messages) for _ in range(workers)]
-    idle = SimpleQueue[Worker]()
+    team = [PassWorker(messages) for _ in range(workers)]
+    idle = SimpleQueue[PassWorker]()
     for worker in team:
         idle.put(worker)
 
@@ -59,7 +59,7 @@ def compute_in_order(
         threads.shutdown()
 
 
-class Worker:
+class PassWorker:
     """One process at a time, started with its first item and replaced if it dies."""
 
     def __init__(self, messages: tuple[bytes, bytes]) -> None:

@@ -16,7 +16,7 @@ transact = Cache._transact  # waits up to a minute for another process
 
 @contextmanager
 def transact_once(cache: Any, retry: bool = False, filename: str | None = None) -> Iterator[Any]:  # noqa: ARG001
-    """diskcache's `_transact`, whatever `retry` asks for."""
+    """diskcache's `_transact`, which never retries."""
     try:
         with transact(cache, False, filename) as transaction:
             yield transaction

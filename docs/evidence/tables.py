@@ -29,7 +29,7 @@ over the rows of their table. `codline study evidence-cifar10` and so on run the
 Values = dict[int, float]  # {seed: value}
 
 
-class Arm:
+class ArmResults:
     """The campaigns of an arm, by seed."""
 
     def __init__(self, campaigns: list[dict[str, Any]]) -> None:
@@ -54,17 +54,17 @@ class Arm:
         return means
 
 
-def read_arms(name: str) -> dict[str, Arm]:
+def read_arms(name: str) -> dict[str, ArmResults]:
     campaigns = read_json(HERE / f"{name}.json")
     names = dict.fromkeys(each["arm"] for each in campaigns)
-    return {arm: Arm([each for each in campaigns if each["arm"] == arm]) for arm in names}
+    return {arm: ArmResults([each for each in campaigns if each["arm"] == arm]) for arm in names}
 
 
 def differences(ours: Values, theirs: Values) -> list[float]:
     return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def unsupervised_gains(arms: dict[str, Arm], suffix: str) -> list[float]:
+def unsupervised_gains(arms: dict[str, ArmResults], suffix: str) -> list[float]:
     """The mean over strategies of the difference in area with and without an unsupervised loss, by seed."""
     pairs = [(arms[f"{name}{suffix}"].areas(), arms[name].areas()) for name in arms if f"{name}{suffix}" in arms]
     seeds = set.intersection(*({*ours} & {*theirs} for ours, theirs in pairs)) if pairs else set()
@@ -88,7 +88,7 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def curve_table(arms: dict[str, Arm]) -> str:
+def curve_table(arms: dict[str, ArmResults]) -> str:
     counts = next(iter(arms.values())).label_counts()
     rows = []
     for name, arm in arms.items():
@@ -111,7 +111,7 @@ def difference_table(title: str, pairs: dict[str, list[float]]) -> str:
     return table([title, "difference", "seeds above", "p", "Holm"], rows)
 
 
-def primary_outcomes(arms: dict[str, Arm]) -> dict[str, list[float]]:
+def primary_outcomes(arms: dict[str, ArmResults]) -> dict[str, list[float]]:
     return {
         "cod minus random, area": differences(arms["cod"].areas(), arms[REFERENCE].areas()),
         "COD minus LL4AL, capture gain on the same models": differences(
