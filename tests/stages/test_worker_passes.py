@@ -80,21 +80,21 @@ def hashes(workspace: Workspace, stage: str, engine: str, monkeypatch: pytest.Mo
 def count_workers(monkeypatch: pytest.MonkeyPatch, killed: tuple[int, ...] = ()) -> list[int]:
     """A list of the workers that are started; those of the given exchanges are killed before they can answer."""
     started, numbers = list[int](), count()
-    start, exchange = local_workers.Worker.start, local_workers.Worker.exchange
+    start, exchange = local_workers.PassWorker.start, local_workers.PassWorker.exchange
 
-    def counted_start(worker: local_workers.Worker) -> None:
+    def counted_start(worker: local_workers.PassWorker) -> None:
         start(worker)
         assert worker.process is not None
         started.append(worker.process.pid)
 
-    def disturbed_exchange(worker: local_workers.Worker, messages: list[bytes]) -> bytes:
+    def disturbed_exchange(worker: local_workers.PassWorker, messages: list[bytes]) -> bytes:
         if next(numbers) in killed:
             assert worker.process is not None
             os.kill(worker.process.pid, signal.SIGKILL)
         return exchange(worker, messages)
 
-    monkeypatch.setattr(local_workers.Worker, "start", counted_start)
-    monkeypatch.setattr(local_workers.Worker, "exchange", disturbed_exchange)
+    monkeypatch.setattr(local_workers.PassWorker, "start", counted_start)
+    monkeypatch.setattr(local_workers.PassWorker, "exchange", disturbed_exchange)
     return started
 
 
