@@ -4,9 +4,12 @@ Commands import Prefect and DVC only when they run, and leave whatever needs tor
 that `codline --help` and refusals are quick.
 """
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
+import threading
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +32,7 @@ from codline.orchestration.site_cache import configure_site_cache
 from codline.runtime import log, process_lifetime
 from codline.runtime.pipeline import Pipeline
 
+EXIT_SECONDS = 10.0  # for Prefect to send the last events
 ANYWHERE = ("--version", "--help", "strategies", "models", "datasets")  # what needs no project
 app = typer.Typer(
     no_args_is_help=True,
@@ -164,14 +168,31 @@ def exit_on_sigterm(*_: object) -> None:
     sys.exit(143)
 
 
+def limit_exit(code: object) -> None:
+    """Let Python exit within EXIT_SECONDS: Prefect's exit handlers wait without end for a server that has died."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # a full disk
+            stream.flush()
+    timer = threading.Timer(EXIT_SECONDS, os._exit, [code if isinstance(code, int) else int(code is not None)])
+    timer.daemon = True
+    timer.start()
+
+
 def main() -> None:
     environment.set_environment()
     log.show_warnings()
     signal.signal(signal.SIGTERM, exit_on_sigterm)
-    with exit_on_error():
-        if sys.argv[1:2] and sys.argv[1] not in ANYWHERE and "--help" not in sys.argv:
-            require_project_root()
-        app()
+    code: object = 1
+    try:
+        with exit_on_error():
+            if sys.argv[1:2] and sys.argv[1] not in ANYWHERE and "--help" not in sys.argv:
+                require_project_root()
+            app()
+    except SystemExit as ended:
+        code = ended.code
+        raise
+    finally:
+        limit_exit(code)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,21 @@ def test_help_imports_neither_prefect_nor_dvc_nor_torch() -> None:
     assert {"prefect", "dvc", "torch", "numpy", "mlflow"} & {*done.stdout.split()} == set()
 
 
+def test_command_ends_with_its_code_although_something_waits_at_exit() -> None:
+    code = """
+import sys, threading
+from codline.cli import main
+main.EXIT_SECONDS = 0.5
+threading.Thread(target=threading.Event().wait).start()  # Python waits for it
+sys.argv[1:] = ["preset", "unknown"]
+main.main()
+"""
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == UserError.exit_code
+    assert "unknown" in done.stderr
+
+
 @pytest.mark.parametrize("command", [["run"], ["study", "digits-strategies"]])
 def test_unknown_engine_is_refused_before_anything_runs(command: list[str]) -> None:
     words = [sys.executable, "-m", "codline.cli.main", *command, "--engine", "ray"]
