@@ -8,7 +8,6 @@ otherwise it runs, with the checks of stages/runner.py, and is added to the cach
 point: until then, the cache tells what is done.
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -22,16 +21,17 @@ from ruamel.yaml import YAML
 
 from codline.core import params
 from codline.core.errors import CodlineError, DataError, disk_error
-from codline.core.files import file_md5, file_version, read_json, write_text
+from codline.core.files import file_version, read_json, write_text
 from codline.core.locks import KeyLocks, file_lock
 from codline.runtime import lock_entries, log, process_lifetime, state_directory
 from codline.runtime.background import BUSY, campaign_lock
 from codline.runtime.campaign_identity import CampaignIdentity
 from codline.runtime.code_files import CODE, ROOT, code_version
+from codline.runtime.directory_hash import listing_md5, output_md5
 from codline.runtime.lock_entries import Entry
-from codline.runtime.object_store import ObjectInfo, ObjectStore, directory_listing
+from codline.runtime.object_store import ObjectInfo, ObjectStore
 from codline.runtime.pipeline import Pipeline, dotted_value
-from codline.runtime.recorded_outputs import DIRECTORY, LOCK, RecordedOutput, damage_sentence
+from codline.runtime.recorded_outputs import LOCK, RecordedOutput, damage_sentence
 from codline.runtime.stage_snapshot import KnownFiles
 from stages import runner
 
@@ -145,7 +145,7 @@ class PointCampaign:
             return self.dependencies[path]
         if path in self.files:
             known = self.files[path]
-            if known.version != file_version(path) and file_md5(Path(path)) != known.info.md5:
+            if known.version != file_version(path) and output_md5(Path(path)) != known.info.md5:
                 stage = next(name for name, entry in self.entries.items() if path in {o["path"] for o in entry["outs"]})
                 raise DataError(damage_sentence(RecordedOutput(stage, path, known.info.md5)))
             return known.info
@@ -153,8 +153,7 @@ class PointCampaign:
         members = {name.removeprefix(inside): each.info for name, each in self.files.items() if name.startswith(inside)}
         if not members:
             raise DataError(f"{path}: not found; it is made by an earlier stage: run dvc repro")
-        listing = directory_listing({name: info.md5 for name, info in members.items()})
-        md5 = hashlib.md5(listing).hexdigest() + DIRECTORY
+        md5 = listing_md5({name: info.md5 for name, info in members.items()})
         return ObjectInfo(md5, sum(info.size for info in members.values()), len(members))
 
     def compute(self, name: str, key: str, entry: Entry) -> list[dict[str, Any]]:

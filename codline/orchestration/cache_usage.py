@@ -9,8 +9,8 @@ from dvc.repo import Repo
 from codline.core.errors import DataError
 from codline.orchestration import dvc_lock
 from codline.orchestration.worktrees import worktree_folders
+from codline.runtime.directory_hash import DIRECTORY
 from codline.runtime.object_store import ObjectStore
-from codline.runtime.recorded_outputs import DIRECTORY
 
 MD5 = re.compile(r"\bmd5: ([0-9a-f]{32}(?:\.dir)?)$", re.MULTILINE)
 OUTPUTS = "\nouts:"  # the last section of an entry in the run cache

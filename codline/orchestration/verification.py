@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from codline.core.files import atomic_write, file_md5, remove
-from codline.runtime.object_store import Members, ObjectStore, directory_listing
-from codline.runtime.recorded_outputs import DIRECTORY, RecordedOutput
+from codline.core.files import atomic_write, remove
+from codline.runtime.directory_hash import DIRECTORY, directory_listing, directory_members, listing_md5
+from codline.runtime.object_store import ObjectStore
+from codline.runtime.recorded_outputs import RecordedOutput
 
 State = Literal["whole", "damaged", "absent"]
 CHUNK_BYTES = 2**20
@@ -56,7 +57,7 @@ class Verification:
         path, md5 = Path(output.path), output.md5
         in_cache, members = self.state(self.objects.path(md5), md5), self.objects.members(md5)
         in_workspace: State = "absent"
-        if in_cache != "whole" and (members := workspace_members(path)):
+        if in_cache != "whole" and (members := directory_members(path)):
             in_workspace = "whole" if listing_md5(members) == md5 else "damaged"
         yield CheckedFile(output.stage, path, md5, in_workspace, in_cache)
         if in_workspace != "damaged":
@@ -83,7 +84,7 @@ def repair(file: CheckedFile, objects: ObjectStore) -> str:
         return "restored from DVC's cache"
     if file.in_workspace == "whole":
         if file.is_listing:
-            write_bytes(cached, directory_listing(workspace_members(file.path)))
+            write_bytes(cached, directory_listing(directory_members(file.path)))
         else:
             copy(file.path, cached)
         cached.chmod(READ_ONLY)
@@ -102,15 +103,6 @@ def copy(source: Path, target: Path) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     with atomic_write(path) as part:
         part.write_bytes(data)
-
-
-def workspace_members(directory: Path) -> Members:
-    files = (path for path in directory.rglob("*") if path.is_file())
-    return {path.relative_to(directory).as_posix(): file_md5(path) for path in files}
-
-
-def listing_md5(members: Members) -> str:
-    return hashlib.md5(directory_listing(members)).hexdigest() + DIRECTORY
 
 
 def total_bytes(outputs: Iterable[RecordedOutput], objects: ObjectStore) -> int:

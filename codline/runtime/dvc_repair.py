@@ -16,7 +16,8 @@ from ruamel.yaml.error import YAMLError
 from codline.core.errors import BusyError
 from codline.core.files import atomic_write, write_text
 from codline.core.locks import file_lock
-from codline.runtime.recorded_outputs import DIRECTORY, LOCK
+from codline.runtime.directory_hash import DIRECTORY
+from codline.runtime.recorded_outputs import LOCK
 from codline.runtime.state_directory import state_root
 
 DVC = Path(".dvc")

@@ -1,6 +1,5 @@
 """DVC's cache of outputs, read byte by byte: DVC itself trusts sizes and times, and files that are read-only."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -8,9 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from codline.core.files import atomic_write, file_md5, file_version, remove, sync
-from codline.runtime.recorded_outputs import DIRECTORY
+from codline.runtime.directory_hash import DIRECTORY, Members, directory_listing, listing_md5
 
-Members = dict[str, str]  # {path in a directory: hash}
 READ_ONLY = 0o444
 
 
@@ -84,11 +82,11 @@ class ObjectStore:
         """
         if path.is_dir():
             files = {each.relative_to(path).as_posix(): self.add(each) for each in path.rglob("*") if each.is_file()}
-            listing = directory_listing({name: info.md5 for name, info in files.items()})
-            md5 = hashlib.md5(listing).hexdigest() + DIRECTORY
+            members = {name: info.md5 for name, info in files.items()}
+            md5 = listing_md5(members)
             if not self.has(md5):
                 with atomic_write(self.path(md5)) as part:
-                    part.write_bytes(listing)
+                    part.write_bytes(directory_listing(members))
                     part.chmod(READ_ONLY)
             return ObjectInfo(md5, sum(info.size for info in files.values()), len(files))
         md5 = file_md5(path)
@@ -136,9 +134,3 @@ def link(source: Path, target: Path) -> None:
         part.chmod(READ_ONLY)
         sync(part)
     part.replace(target)
-
-
-def directory_listing(members: Members) -> bytes:
-    """The object that DVC writes for a directory of these files."""
-    entries = [{"md5": md5, "relpath": path} for path, md5 in sorted(members.items())]
-    return json.dumps(entries).encode()

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codline.core.errors import DataError
-from codline.core.files import file_md5, file_version
+from codline.core.files import file_version
 from codline.core.locks import file_lock
 from codline.runtime import state_directory
+from codline.runtime.directory_hash import DIRECTORY, output_md5
 from codline.runtime.process_lifetime import OWNER, ancestors, start_time
 
 LOCK = Path("dvc.lock")
 CAMPAIGN = "CODLINE_CAMPAIGN"  # environment variable: identifies the campaign, or the run of DVC, of a stage
-DIRECTORY = ".dir"  # end of the hash of a directory
-Verified = dict[str, list[str]]  # {file: its hash and version (see file_version)}
+Verified = dict[str, list[str]]  # {file or directory: its hash and version (see file_version)}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def name_campaign() -> None:
 
 
 def refuse_damaged_inputs(inputs: list[Path]) -> None:
-    """Compare inputs with the hashes in dvc.lock, once per file and campaign; not in a stage that is run by hand."""
+    """Compare inputs with the hashes in dvc.lock, each once per campaign; not in a stage that is run by hand."""
     if "DVC_STAGE" not in os.environ or CAMPAIGN not in os.environ:
         return
     campaign, checked = os.environ[CAMPAIGN], Verified()
@@ -76,7 +76,7 @@ def refuse_damaged_inputs(inputs: list[Path]) -> None:
     for output in recorded_inputs(inputs):
         seen = [output.md5, file_version(output.path)]
         if verified.get(output.path) != seen:
-            if file_md5(Path(output.path)) != output.md5:
+            if output_md5(Path(output.path)) != output.md5:
                 raise DataError(damage_sentence(output))
             checked[output.path] = seen
     if checked:
@@ -96,15 +96,15 @@ def add_verified(campaign: str, checked: Verified) -> None:
 
 
 def recorded_inputs(inputs: list[Path]) -> list[RecordedOutput]:
-    """The recorded files that these inputs are, or contain, as far as they exist."""
+    """The recorded outputs that these inputs are, or contain, as far as they exist."""
     outputs, names = read_recorded_outputs().values(), [path.as_posix() for path in inputs]
     roots = tuple(f"{name}/" for name in names)
     found = [output for output in outputs if output.path in names or output.path.startswith(roots)]
-    return [output for output in found if not output.is_directory and Path(output.path).is_file()]
+    return [output for output in found if Path(output.path).exists()]
 
 
 def damage_sentence(output: RecordedOutput) -> str:
-    found = (
-        f"{output.path}: differs from the file that dvc.lock records for {output.stage}: damaged, or changed by hand"
-    )
+    kind = "directory" if output.is_directory else "file"
+    found = f"{output.path}: differs from the {kind} that dvc.lock records for {output.stage}"
+    found += ": damaged, or changed by hand"
     return f"{found}; `codline verify --repair` restores it, `dvc commit {output.stage}` accepts it as it is"

@@ -1,7 +1,5 @@
 """Checks dvc.lock against the workspace, so that MLflow is never given results of other parameters."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +7,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from codline.core.errors import DataError, UserError
+from codline.core.files import file_md5
+from codline.runtime.directory_hash import listing_md5
 from codline.runtime.pipeline import Pipeline, dotted_value
 
 
@@ -52,25 +52,19 @@ class LockStatus:
         """Compare with what its producer wrote last; code and other files that no stage writes are not checked."""
         if inside := [output for output in self.producers if output.startswith(f"{path}/")]:
             producers = [self.producers[output][0] for output in inside]
-            return md5 == self.directory_md5(path, inside) and all(self.is_current(name) for name in producers)
+            members = {output.removeprefix(f"{path}/"): self.producers[output][1] or "" for output in inside}
+            return md5 == listing_md5(members) and all(self.is_current(name) for name in producers)
         if path not in self.producers:
             return True
         producer, recorded = self.producers[path]
         return md5 == recorded and self.is_current(producer)
-
-    def directory_md5(self, path: str, outputs: list[str]) -> str:
-        """The hash that DVC gives to a directory of these files."""
-        entries = [{"md5": self.producers[name][1], "relpath": name.removeprefix(f"{path}/")} for name in outputs]
-        listing = json.dumps(sorted(entries, key=lambda entry: entry["relpath"]))
-        return hashlib.md5(listing.encode()).hexdigest() + ".dir"
 
     def is_unchanged(self, path: Path) -> bool:
         """False for a file that was replaced since: by a stage that DVC has not recorded yet, or by hand."""
         name = path.relative_to(self.pipeline.root).as_posix()
         if name not in self.producers:
             return True
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "md5").hexdigest() == self.producers[name][1]
+        return file_md5(path) == self.producers[name][1]
 
 
 def read_lock(path: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 from codline.core.errors import DataError
 from codline.core.files import file_md5
 from codline.runtime import recorded_outputs
+from codline.runtime.directory_hash import output_md5
 from codline.runtime.recorded_outputs import (
     CAMPAIGN,
     add_verified,
@@ -93,7 +94,7 @@ def test_damaged_input_is_refused_with_the_cure(named: str, monkeypatch: pytest.
 
 def test_input_is_read_once_per_campaign_and_again_when_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     read = list[Path]()
-    monkeypatch.setattr(recorded_outputs, "file_md5", lambda path: (read.append(path), file_md5(path))[1])
+    monkeypatch.setattr(recorded_outputs, "output_md5", lambda path: (read.append(path), file_md5(path))[1])
     for _ in range(3):
         refuse_damaged_inputs([Path("data/images")])
     assert read == [Path("data/images")]
@@ -113,3 +114,16 @@ def test_stages_that_run_at_the_same_time_note_all_files_that_they_have_verified
             done.result()
     assert set(read_verified("campaign")) == set(names)
     assert read_verified("another campaign") == {}
+
+
+def test_damaged_file_of_a_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "gallery/b"):
+        Path("report", name).parent.mkdir(exist_ok=True)
+        Path("report", name).write_text(name)
+    lock = Path("dvc.lock").read_text().replace("0123.dir", output_md5(Path("report")))
+    Path("dvc.lock").write_text(lock)
+    refuse_damaged_inputs([Path("report")])
+    flip_bit(Path("report/gallery/b"), 3)
+    monkeypatch.setenv(CAMPAIGN, "2")
+    with pytest.raises(DataError, match=r"^report: differs from the directory that dvc.lock records for report: "):
+        refuse_damaged_inputs([Path("report")])
