@@ -236,17 +236,17 @@ def prepare_cases(count: int) -> Iterator[dict[str, dict[str, Contender]]]:
     files = [encode_png(image) for image in images]
     encoded = EncodedImages(count, files.__getitem__, SHAPE)
     with TemporaryDirectory(prefix="codline-benchmark-") as folder:
-        store, array = Path(folder) / "images.arrow", Path(folder) / "images.npy"
+        store, array = Path(folder) / "images", Path(folder) / "images.npy"
         yield {
             f"prepare, {count:,} PNG files 32x32": {
                 "plain loop of Pillow and numpy": lambda: decode_in_a_loop(files, array, hashed=False),
                 "the same, hashed": lambda: decode_in_a_loop(files, array, hashed=True),
-                "codline: images.arrow, hashed and counted": lambda: write_images(store, ids, encoded, counted),
+                "codline: image store, hashed and counted": lambda: write_images(store, ids, encoded, counted),
             },
             f"prepare, an array of {count:,} images 32x32": {
                 "plain loop of Pillow and numpy": lambda: copy_in_a_loop(images, array),
                 "numpy.save, nothing else": lambda: np.save(array, pixels),
-                "codline: images.arrow, hashed and counted": lambda: write_images(store, ids, pixels, counted),
+                "codline: image store, hashed and counted": lambda: write_images(store, ids, pixels, counted),
             },
         }
 

@@ -19,7 +19,7 @@ from codline.annotators.people import People
 from codline.core import params
 from codline.datasets import AnyDataset
 from codline.runtime.pipeline import Pipeline
-from stages.runner import KEYS, stage_arguments
+from stages.runner import KEYS, In, hints, stage_arguments
 
 REPOSITORY = Path(__file__).parents[1]
 DVC_STAGES = Pipeline(REPOSITORY).stages
@@ -69,10 +69,12 @@ class Workspace:
         return self.pipeline.path(stage, argument, cycle)
 
     def outputs(self, stage: str, cycle: str | None = None) -> list[Path]:
+        """The files that the stage writes; of a directory, those that are there."""
         definition = self.pipeline.stages[stage].get("do", self.pipeline.stages[stage])
         entries = [entry for kind in ("outs", "metrics", "plots") for entry in definition.get(kind, [])]
         names = [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
-        return [self.root / name.replace("${key}", cycle or "") for name in names]
+        paths = [self.root / name.replace("${key}", cycle or "") for name in names]
+        return [file for path in paths for file in files_of(path)]
 
     def run(self, stage: str, cycle: str | None = None, **changes: Any) -> None:
         """Run a stage in this process, on the files that dvc.yaml names; `changes` replace single arguments."""
@@ -100,6 +102,17 @@ class Workspace:
         command = [sys.executable, "-m", "stages", stage, *words]
         settings = os.environ | {"PYTHONPATH": str(REPOSITORY), "CODLINE_TRACKING": "off"} | environment
         return subprocess.run(command, cwd=self.root, env=settings, capture_output=True, text=True)
+
+
+def input_files(workspace: Workspace, stage: str, cycle: str) -> list[tuple[str, Path]]:
+    """(argument, file) of the inputs of a stage; of a directory, all of its files."""
+    names = [name for name, hint in hints(stage_function(stage)).items() if hint is In]
+    return [(name, file) for name in names for file in files_of(workspace.path(stage, name, cycle))]
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a directory; the path itself if it is none."""
+    return sorted(path.rglob("*.*")) if path.is_dir() else [path]
 
 
 def stage_function(stage: str) -> Callable[..., None]:

@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 from codline.core.errors import DataError
 from codline.data import tables
 
-# Pages of a memory-mapped file count as this process's memory until they are released. They stay in the system's
+# Pages of memory-mapped files count as this process's memory until they are released. They stay in the system's
 # page cache, so that releasing them often costs little.
 MAX_RESIDENT_BYTES = 8 * 2**20
 
@@ -124,19 +125,31 @@ class ArrayStore(IdIndex):
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         """The arrays of these ids, in their order, as one new array."""
-        chunks, rows = self.locate(ids)
-        taken = np.empty((len(rows), *self.shape), self.dtype)
-        for number in np.unique(chunks).tolist():
-            selected = chunks == number
-            taken[selected] = self.chunk(number)[rows[selected]]
+        taken = np.empty((len(ids), *self.shape), self.dtype)
+        self.copy_arrays(ids, taken, np.arange(len(ids)))
         return taken
+
+    def copy_arrays(self, ids: np.ndarray, target: np.ndarray, places: np.ndarray) -> None:
+        """Copy the array of each id to its place in `target`."""
+        chunks, rows = self.locate(ids)
+        for number, selected in equal_groups(chunks):
+            target[places[selected]] = self.chunk(number)[rows[selected]]
+
+
+def equal_groups(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield each distinct number, ascending, and the positions at which it is."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    starts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(order)]
+    for first, end in pairwise(starts):
+        if first < end:
+            yield int(ordered[first]), order[first:end]
 
 
 class MappedBatches(IdIndex):
     """The record batches of a memory-mapped Arrow file, as chunks."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.resident_bytes = 0
         self.reader, self.file_map = tables.map_arrow_file(path)
         with tables.translate_read_errors(path):
             tables.check_schema(self.reader.schema, schema, path)
@@ -145,25 +158,25 @@ class MappedBatches(IdIndex):
     def read_ids(self) -> Iterator[np.ndarray]:
         ids_only = pa.ipc.IpcReadOptions(included_fields=[0])
         reader = pa.ipc.open_file(pa.py_buffer(self.file_map), options=ids_only)
+        # The operating system also reads ahead, up to everything between one batch's ids and the next's.
+        released_after = max(1, MAX_RESIDENT_BYTES * reader.num_record_batches // len(self.file_map))  # batches
         for number in range(reader.num_record_batches):
             yield validate_batch(reader.get_batch(number))["id"].to_numpy()
-            # The operating system also reads ahead, up to everything between one batch's ids and the next's.
-            self.count_read_bytes(len(self.file_map) // reader.num_record_batches)
+            if number % released_after == 0:
+                self.release_pages()
+        self.release_pages()
 
     def read_batch(self, number: int) -> pa.RecordBatch:
         with tables.translate_read_errors(self.path):
             return validate_batch(self.reader.get_batch(number))
 
-    def count_read_bytes(self, size: int) -> None:
-        """Count what was read through the memory map, and release its pages once they are many."""
-        self.resident_bytes += size
-        if self.resident_bytes > MAX_RESIDENT_BYTES and hasattr(self.file_map, "madvise"):
+    def release_pages(self) -> None:
+        if hasattr(self.file_map, "madvise"):
             self.file_map.madvise(mmap.MADV_DONTNEED)
-            self.resident_bytes = 0
 
 
 class MappedArrays(ArrayStore, MappedBatches):
-    """Arrays stored uncompressed in an Arrow file; a chunk is a view of the memory map."""
+    """Arrays stored uncompressed in an Arrow file; a chunk is a view of the memory map, which the caller releases."""
 
     def __init__(self, path: Path, column: str, shape: tuple[int, ...], schema: pa.Schema) -> None:
         super().__init__(path, schema)
@@ -175,11 +188,6 @@ class MappedArrays(ArrayStore, MappedBatches):
         # million images. Reading a batch again takes 4 microseconds.
         values: np.ndarray = self.read_batch(number)[self.column].values.to_numpy(zero_copy_only=True)
         return values.reshape(-1, *self.shape)
-
-    def take(self, ids: np.ndarray) -> np.ndarray:
-        taken = super().take(ids)
-        self.count_read_bytes(taken.nbytes)
-        return taken
 
 
 class ChunkWriter:

@@ -13,7 +13,9 @@ from codline.core.files import write_json
 from codline.core.params_errors import format_value
 from codline.data import image_store, tables
 from codline.data.folder_walk import NOT_PLAIN
+from codline.data.pixel_statistics import mean_and_std
 from codline.data.raw_dataset import RawDataset
+from codline.data.raw_images import image_shape
 from codline.data.splits import split_dataset
 from codline.runtime.progress import progress_bar
 
@@ -43,8 +45,8 @@ def store_dataset(
     tables.write_table(tables.FILES.empty_table() if raw.files is None else raw.files, tables.FILES, files)
     sources = [["init"] * len(split.initial), ["dataset"] * len(split.initial)]
     tables.write_columns([ids[split.initial], labels[split.initial], *sources], tables.LABELED, labeled)
-    shape = image_store.image_shape(raw.images)
-    mean, std = raw.channel_statistics() if raw.mean else image_store.mean_and_std(stored.pixel_counts)
+    shape = image_shape(raw.images)
+    mean, std = raw.channel_statistics() if raw.mean else mean_and_std(stored.pixel_counts)
     write_json(dataset, {"task": task, "classes": raw.classes, "shape": shape, "mean": mean, "std": std})
     return np.take(ids, np.setdiff1d(split.pool, split.initial))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from codline.data.image_store import mean_and_std, pixel_counts
+from codline.data.pixel_statistics import mean_and_std, pixel_counts
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,7 @@ def stored_images(store: Path, ids: np.ndarray, names: dict[int, list[str]]) -> 
     images = open_image_store(store)
     for i in ids.tolist():
         name = names.get(i, [str(i)])[0]
-        if isinstance(images, EncodedImageStore):
-            (batch,), (row,) = images.locate(np.array([i]))
-            content: bytes = images.cached_batch(int(batch))["image"][int(row)].as_py()
-        else:
-            content = encode_png(images.take(np.array([i]))[0])
+        content = images.file(i) if isinstance(images, EncodedImageStore) else encode_png(images.take(np.array([i]))[0])
         yield i, Original(with_suffix(name, image_suffix(content)), content)
 
 

@@ -6,7 +6,7 @@ from codline.core.errors import DataError, UserError
 from codline.learning import model_file
 from codline.models.small_cnn import SmallCnn
 from stages.runner import STAGES, In, hints
-from tests.workspace import Workspace, stage_function
+from tests.workspace import Workspace, input_files, stage_function
 
 # These have tests of their own: what scan reads is not made by a stage.
 STAGES_BUT_REPORT = [stage for stage in STAGES if stage not in ("scan", "report")]
@@ -36,20 +36,18 @@ def test_stage_writes_the_same_bytes_twice(workspace: Workspace, stage: str) -> 
 def test_stage_names_a_missing_input(workspace: Workspace, stage: str) -> None:
     for name in inputs(stage):
         path = workspace.path(stage, name, "c2")
-        content = path.read_bytes()
-        path.unlink()
+        path.rename(workspace.root / "moved")
         with pytest.raises(
             DataError,
             match=f"^{path.relative_to(workspace.root)}: not found; it is made by an earlier stage: run dvc repro$",
         ):
             workspace.run(stage, "c2")
-        path.write_bytes(content)
+        (workspace.root / "moved").rename(path)
 
 
 @pytest.mark.parametrize("stage", READS_FILES)
 def test_stage_names_an_input_that_is_another_table(workspace: Workspace, stage: str) -> None:
-    for name in inputs(stage):
-        path = workspace.path(stage, name, "c2")
+    for name, path in input_files(workspace, stage, "c2"):
         content = path.read_bytes()
         other = workspace.path("annotate", "query" if name == "annotations" else "annotations", "c1")
         if path.suffix == ".json":

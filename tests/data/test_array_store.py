@@ -11,18 +11,20 @@ import torch
 from hypothesis import given, strategies as st
 
 from codline.core.errors import DataError
-from codline.data import image_store, output_store, tables
-from codline.data.array_store import ArrayStore, AscendingIds
+from codline.data import image_store, output_store
+from codline.data.array_store import ArrayStore, AscendingIds, MappedBatches
 from codline.data.output_store import OutputStore, open_output_store, output_writer
 
 SHAPE = (3, 32, 32)
 IDS = np.array([1, 4, 5, 9, 30, 31])
 
 
-def write_and_open(path: Path, count: int) -> ArrayStore:
+def write_and_open(path: Path, count: int) -> image_store.RawImageStore:
     pixels = np.arange(count, dtype=np.uint8)[:, None, None, None] * np.ones(SHAPE, np.uint8)
     image_store.write_images(path, np.arange(count), pixels)
-    return image_store.open_image_store(path)
+    store = image_store.open_image_store(path)
+    assert isinstance(store, image_store.RawImageStore)
+    return store
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +45,16 @@ def chunks(store: ArrayStore) -> list[np.ndarray]:
 
 def mapped_addresses(path: Path) -> list[range]:
     """Addresses at which this process has mapped the file."""
-    lines = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(path))]
+    lines = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if f"{path}/" in line]
     return [range(*(int(end, 16) for end in line.split("-"))) for line in lines]
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
 def test_image_chunks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
-    path = tmp_path / "images.arrow"
-    store = write_and_open(path, image_store.MAX_BATCH_ROWS + 10)
-    assert len(chunks(store)) > 1
-    for chunk in chunks(store):
+    path = tmp_path / "images"
+    shard = write_and_open(path, image_store.MAX_BATCH_ROWS + 10).shard(0)
+    assert len(chunks(shard)) > 1
+    for chunk in chunks(shard):
         address = chunk.__array_interface__["data"][0]
         assert any(address in mapped and address + chunk.nbytes - 1 in mapped for mapped in mapped_addresses(path))
 
@@ -60,13 +62,13 @@ def test_image_chunks_are_views_of_the_mapped_file(tmp_path: Path) -> None:
 def resident_bytes(path: Path) -> int:
     """Bytes of the mapped file that are in this process's memory."""
     text = Path("/proc/self/smaps").read_text()
-    matches = re.finditer(rf"{re.escape(str(path))}\nSize:.*?\nRss:\s+(\d+) kB", text, re.DOTALL)
+    matches = re.finditer(rf"{re.escape(str(path))}/\d+.arrow\nSize:.*?\nRss:\s+(\d+) kB", text, re.DOTALL)
     return 1024 * sum(int(match[1]) for match in matches)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc")
 def test_take_releases_the_pages_that_it_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "images.arrow"
+    path = tmp_path / "images"
     store = write_and_open(path, 4000)
     batches = [np.arange(start, start + 100) for start in range(0, 4000, 100)]
     monkeypatch.setattr("codline.data.array_store.MAX_RESIDENT_BYTES", 1 << 30)
@@ -80,19 +82,22 @@ def test_take_releases_the_pages_that_it_read(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc")
 def test_opening_releases_the_pages_that_it_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "images.arrow"
+    path = tmp_path / "images"
     # With 16 images per batch, the system's read-ahead brings in nearly the whole file along with the ids.
     monkeypatch.setattr("codline.data.image_store.MAX_BATCH_ROWS", 16)
     write_and_open(path, 8000)
-    resident = {}
-    for limit in (1 << 30, 1 << 20):
+    release_pages, resident = MappedBatches.release_pages, list[int]()
+    monkeypatch.setattr(
+        MappedBatches, "release_pages", lambda shard: (resident.append(resident_bytes(path)), release_pages(shard))[1]
+    )
+    for limit, least, most in ((1 << 30, 20_000_000, 1 << 30), (1 << 20, 0, 6_000_000)):
         monkeypatch.setattr("codline.data.array_store.MAX_RESIDENT_BYTES", limit)
-        store = image_store.open_image_store(path)
-        resident[limit] = resident_bytes(path)
-        assert store.ids.tolist() == list(range(8000))
-        del store
-    assert resident[1 << 30] > 20_000_000
-    assert resident[1 << 20] < 6_000_000
+        resident.clear()
+        shard = image_store.open_image_store(path).shard(0)
+        assert least < max(resident) < most
+        assert resident_bytes(path) == 0
+        assert shard.ids.tolist() == list(range(8000))
+        del shard
 
 
 def test_output_store_decompresses_every_row_group_once_in_id_order(
@@ -129,23 +134,23 @@ def test_output_store_is_lossless_and_compressed(tmp_path: Path) -> None:
 
 
 def test_opening_allocates_no_memory_for_the_images(tmp_path: Path) -> None:
-    path = tmp_path / "images.arrow"
-    size = sum(chunk.nbytes for chunk in chunks(write_and_open(path, 8000)))
+    path = tmp_path / "images"
+    size = sum(chunk.nbytes for chunk in chunks(write_and_open(path, 8000).shard(0)))
     before = pa.total_allocated_bytes()
     tracemalloc.start()
-    store = image_store.open_image_store(path)
+    shard = image_store.open_image_store(path).shard(0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(store) == 8000
+    assert len(shard) == 8000
     assert size > 20_000_000
     assert peak < 1_000_000
     assert pa.total_allocated_bytes() - before < 1_000_000
 
 
 def test_take_returns_a_copy_that_torch_can_wrap(tmp_path: Path) -> None:
-    store = write_and_open(tmp_path / "images.arrow", 10)
+    store = write_and_open(tmp_path / "images", 10)
     taken = store.take(np.array([7, 2]))
-    assert not any(np.shares_memory(taken, chunk) for chunk in chunks(store))
+    assert not any(np.shares_memory(taken, chunk) for chunk in chunks(store.shard(0)))
     tensor = torch.from_numpy(taken)
     assert tensor.data_ptr() == taken.__array_interface__["data"][0]
     assert tensor.shape == (2, *SHAPE)
@@ -154,8 +159,8 @@ def test_take_returns_a_copy_that_torch_can_wrap(tmp_path: Path) -> None:
 
 def test_take_leaves_no_objects_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("codline.data.image_store.BATCH_BYTES", 40 * 3072)
-    assert len(chunks(write_and_open(tmp_path / "images.arrow", 8000))) == 200
-    store = image_store.open_image_store(tmp_path / "images.arrow")
+    assert len(chunks(write_and_open(tmp_path / "images", 8000).shard(0))) == 200
+    store = image_store.open_image_store(tmp_path / "images")
     store.take(np.arange(10))
     tracemalloc.start()
     for start in range(0, 8000, 100):
@@ -238,10 +243,3 @@ def test_output_store_may_be_empty(tmp_path: Path) -> None:
 def test_output_store_refuses_another_number_of_classes(logits: OutputStore) -> None:
     with pytest.raises(DataError, match="expected columns"):
         open_output_store(logits.path, (3,))
-
-
-def test_open_image_store_refuses_an_arrow_file_without_an_image_shape(tmp_path: Path) -> None:
-    with tables.arrow_writer(tmp_path / "images.arrow", tables.SCORES):
-        pass
-    with pytest.raises(DataError, match="expected images with their shape"):
-        image_store.open_image_store(tmp_path / "images.arrow")

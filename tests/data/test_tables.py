@@ -15,6 +15,7 @@ from PIL import Image
 
 from codline.core.errors import DataError
 from codline.data import image_store, output_store, tables
+from codline.data.image_manifest import read_manifest
 from codline.data.raw_dataset import EncodedImages
 
 SCHEMAS = {name: value for name, value in vars(tables).items() if isinstance(value, pa.Schema)}
@@ -30,13 +31,23 @@ def labeled(count: int = 50) -> pa.Table:
 
 
 def write_images(path: Path) -> None:
-    image_store.write_images(path, np.arange(20), np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4), np.uint8))
+    """The only shard of a store is written to `path`, the manifest to a directory beside it."""
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 1, 4, 4), np.uint8)
+    image_store.write_images(path.parent / "store", np.arange(20), pixels)
+    (path.parent / "store/00000.arrow").rename(path)
+
+
+def read_images(path: Path) -> np.ndarray:
+    store = image_store.open_shards(read_manifest(path.parent / "store"), lambda _: path, cache=0)
+    return store.take(store.ids)
 
 
 def write_encoded_images(path: Path) -> None:
     image = Image.fromarray(np.random.default_rng(0).integers(0, 2, (130, 130), np.uint8) * 255).convert("1")
     image.save(data := io.BytesIO(), "png")
-    image_store.write_images(path, np.arange(3), EncodedImages(3, lambda _: data.getvalue(), (1, 130, 130)))
+    files = EncodedImages(3, lambda _: data.getvalue(), (1, 130, 130))
+    image_store.write_images(path.parent / "store", np.arange(3), files)
+    (path.parent / "store/00000.arrow").rename(path)
 
 
 def write_outputs(path: Path) -> None:
@@ -49,8 +60,8 @@ READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
         lambda path: tables.write_table(labeled(), tables.LABELED, path),
         lambda path: tables.read_table(path, tables.LABELED).to_pylist(),
     ),
-    "images": (write_images, lambda path: image_store.open_image_store(path).take(np.arange(20))),
-    "image files": (write_encoded_images, lambda path: image_store.open_image_store(path).take(np.arange(3))),
+    "images": (write_images, read_images),
+    "image files": (write_encoded_images, read_images),
     "outputs": (write_outputs, lambda path: output_store.open_output_store(path, (3,)).take(np.arange(9))),
 }
 each_reader = pytest.mark.parametrize(("write", "read"), READERS.values(), ids=READERS)
@@ -179,14 +190,14 @@ def test_read_table_never_returns_changed_values_after_a_bit_flip(tmp_path: Path
 
 def test_image_store_refuses_a_length_beyond_the_end_of_the_file(tmp_path: Path) -> None:
     """Following it would read past the end of the memory map, which kills the process."""
-    path = tmp_path / "images.arrow"
+    path = tmp_path / "images"
     write_images(path)
     data = path.read_bytes()
     pixels = struct.pack("<q", 20 * 4 * 4)
     place = data.rindex(pixels)  # the first occurrence is the buffer's size, the last the number of values
     path.write_bytes(data[:place] + struct.pack("<q", 40 * 4 * 4) + data[place + 8 :])
-    with pytest.raises(DataError, match=r"images\.arrow: corrupt or truncated"):
-        image_store.open_image_store(path).take(np.arange(20))
+    with pytest.raises(DataError, match=r"images: corrupt or truncated"):
+        read_images(path)
 
 
 @pytest.mark.parametrize(

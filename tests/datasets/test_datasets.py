@@ -234,10 +234,10 @@ def test_caltech_101_images_have_the_pixels_of_the_authors_transforms(small_data
     assert isinstance(raw.images, EncodedImages)
     rows = [0, 1, int(np.flatnonzero(raw.labels == 5)[0])]  # the last one is gray
     files = [raw.images.read(row) for row in rows]
-    write_images(tmp_path / "images.arrow", np.arange(3), replace(raw.images, count=3, read=files.__getitem__))
+    write_images(tmp_path / "images", np.arange(3), replace(raw.images, count=3, read=files.__getitem__))
     theirs = transforms.Compose([transforms.Resize((256, 256)), transforms.CenterCrop(224)])
     expected = [np.asarray(theirs(Image.open(io.BytesIO(file)).convert("RGB"))).transpose(2, 0, 1) for file in files]
-    taken = open_image_store(tmp_path / "images.arrow").take(np.arange(3))
+    taken = open_image_store(tmp_path / "images").take(np.arange(3))
     assert [np.array_equal(*pair) for pair in zip(taken, expected, strict=True)] == [True] * 3
 
 

@@ -86,8 +86,8 @@ def test_folder_takes_subfolders_as_classes_and_hashes_as_ids(photos: Path) -> N
 
 def test_folder_images_can_be_stored(photos: Path, tmp_path: Path) -> None:
     raw = load(size=150)
-    stored = image_store.write_images(tmp_path / "images.arrow", np.arange(20), raw.images)
-    assert image_store.open_image_store(tmp_path / "images.arrow").take(np.array([19, 0])).shape == (2, 3, 150, 150)
+    stored = image_store.write_images(tmp_path / "images", np.arange(20), raw.images)
+    assert image_store.open_image_store(tmp_path / "images").take(np.array([19, 0])).shape == (2, 3, 150, 150)
     assert len(set(stored.hashes)) == 20
 
 

@@ -61,7 +61,7 @@ def failures() -> Callable[[str], None]:
 
 def fail(kind: str) -> None:
     if kind == "data":
-        raise DataError("images.arrow: has no row with id 7")
+        raise DataError("images/00000.arrow: has no row with id 7")
     if kind == "disk":
         raise RuntimeError("cannot write") from OSError(errno.ENOSPC, "No space left on device", "file")
     if kind == "not picklable":

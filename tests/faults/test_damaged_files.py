@@ -16,12 +16,12 @@ from codline.orchestration.dvc_stages import DvcStages
 from codline.orchestration.verification import CheckedFile, Verification, repair
 from codline.runtime.object_store import ObjectStore
 from codline.runtime.recorded_outputs import CAMPAIGN, read_recorded_outputs, refuse_damaged_inputs
-from stages.runner import STAGES, In, hints
+from stages.runner import STAGES
 from tests.bits import flip_bit
 from tests.faults.conftest import Tally
 from tests.faults.fault_points import Ended, Fault, FaultPoints
 from tests.project import Project, clone_with_small_campaign, running_fork_server
-from tests.workspace import Workspace, stage_function
+from tests.workspace import Workspace, files_of, input_files
 
 READS_FILES = [stage for stage in STAGES if stage not in ("scan", "prepare", "report")]
 CACHE = Path(".dvc/cache/files/md5")
@@ -39,8 +39,7 @@ def truncation_sizes(size: int, every_byte: bool) -> list[int]:
 @pytest.mark.parametrize("stage", READS_FILES)
 def test_stage_names_a_truncated_input_and_writes_nothing(workspace: Workspace, stage: str, tally: Tally) -> None:
     expected = {path: path.read_bytes() for path in workspace.outputs(stage, "c2")}
-    for name in (name for name, hint in hints(stage_function(stage)).items() if hint is In):
-        path = workspace.path(stage, name, "c2")
+    for _, path in input_files(workspace, stage, "c2"):
         content, shown = path.read_bytes(), path.relative_to(workspace.root)
         sizes = truncation_sizes(len(content), tally.is_long and stage in ("select", "merge"))
         for size in tally.sample(sizes, 3):
@@ -133,16 +132,16 @@ def truncate_anywhere(path: Path, rng: random.Random) -> str:
 def test_flipped_bits_of_every_output_are_noticed_and_repaired(recorded: Workspace, tally: Tally) -> None:
     reader, rng = InputReader(), random.Random(0)
     for output in reader.outputs.values():
-        if not output.is_directory:
+        for path in files_of(Path(output.path)):
             for _ in range(20 if tally.is_long else 1):
-                done = flip_any_bit(Path(output.path), rng)
-                tally.count("flipped bits of outputs", f"{output.path}, {done}", reader.problem(Path(output.path)))
+                done = flip_any_bit(path, rng)
+                tally.count("flipped bits of outputs", f"{path}, {done}", reader.problem(Path(output.path)))
 
 
 @pytest.mark.parametrize("damage", [flip_any_bit, truncate_anywhere])
 def test_verify_finds_and_repairs_every_damaged_file(recorded: Workspace, tally: Tally, damage: Damage) -> None:
     reader, rng = InputReader(), random.Random(1)
-    outputs = [Path(output.path) for output in reader.outputs.values() if not output.is_directory]
+    outputs = [file for output in reader.outputs.values() for file in files_of(Path(output.path))]
     for path in tally.sample([*outputs, *sorted(CACHE.glob("*/*"))], 10):
         content = path.read_bytes()
         done = damage(path, rng)
@@ -230,7 +229,7 @@ def test_damaged_state_file_ends_in_a_sentence_or_in_the_same_results(
 
 def output_files(root: Path) -> list[str]:
     outputs = read_recorded_outputs(root / "dvc.lock").values()
-    return [output.path for output in outputs if not output.is_directory]
+    return [str(file.relative_to(root)) for output in outputs for file in files_of(root / output.path)]
 
 
 def traceback_problem(ended: Ended) -> str:

@@ -92,7 +92,7 @@ def wait_for_epochs(project: Project) -> None:
         (lambda project: append_comment(project, "codline/learning/fit.py"), "codline/learning/fit.py changed"),
         (lambda project: append_comment(project, "stages/train.py"), "stages/train.py changed"),
         (lambda project: replace_file(project, "data/pool.parquet"), "data/pool.parquet changed"),
-        (lambda project: replace_file(project, "data/images.arrow"), "data/images.arrow changed"),
+        (lambda project: replace_file(project, "data/images/00000.arrow"), "data/images changed"),
     ],
     ids=["parameter", "code", "stage", "table", "images"],
 )
@@ -158,14 +158,16 @@ def test_flow_refuses_an_edit_and_runs_the_stage_again(
     assert to_train.lock == trained.lock
 
 
-@pytest.mark.parametrize("name", ["data/images.arrow", "cycles/init/model.safetensors", "data/pool.parquet"])
+@pytest.mark.parametrize("name", ["data/images/00000.arrow", "cycles/init/model.safetensors", "data/pool.parquet"])
 def test_repro_refuses_an_input_with_a_flipped_bit(to_train: Project, name: str) -> None:
     before, path = to_train.lock, to_train.root / name
     to_train.must("dvc", "status", "prepare")  # DVC remembers times and hashes, and would notice new files
     flip_bit(path, 8 * path.stat().st_size // 2)
     done = to_train.run("dvc", "repro", "train@c1")
     assert done.returncode != 0
-    assert f"train@c1: {name}: differs from the file that dvc.lock records for prepare: damaged" in done.stderr
+    found = name if path.parent.name != "images" else "data/images"
+    assert f"train@c1: {found}: differs from the " in done.stderr
+    assert " that dvc.lock records for prepare: damaged" in done.stderr
     assert to_train.lock == before
     assert "restored from DVC's cache" in to_train.must("codline", "verify", "--repair")
     to_train.must("dvc", "repro", "-q", "train@c1")

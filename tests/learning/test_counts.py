@@ -79,17 +79,16 @@ def test_score_reads_every_image_and_every_previous_output_once(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[str] = Counter()
-    take = ArrayStore.take
+    copy_arrays = ArrayStore.copy_arrays
 
-    def take_and_count(self: ArrayStore, ids: np.ndarray) -> np.ndarray:
-        rows = take(self, ids)
-        read.update({self.path.name: rows.nbytes})
-        return rows
+    def copy_and_count(self: ArrayStore, ids: np.ndarray, target: np.ndarray, places: np.ndarray) -> None:
+        copy_arrays(self, ids, target, places)
+        read.update({self.path.name: target[places].nbytes})
 
-    monkeypatch.setattr(ArrayStore, "take", take_and_count)
+    monkeypatch.setattr(ArrayStore, "copy_arrays", copy_and_count)
     workspace.run("score", "c2")
     count = unlabeled_count(workspace)
-    assert read == {"images.arrow": count * 64, "outputs.parquet": count * 10 * 4}
+    assert read == {"00000.arrow": count * 64, "outputs.parquet": count * 10 * 4}
 
 
 @pytest.mark.parametrize(("objective", "passes"), [("none", 0), ("ema", 2)])
@@ -113,8 +112,8 @@ def peak_memory(act: Callable[[], object]) -> int:
 
 def test_forward_batches_holds_one_batch_in_memory(tmp_path: Path) -> None:
     count, ids, normalize = 4000, np.arange(4000), Normalize([0.5], [0.2], torch.device("cpu"))
-    image_store.write_images(tmp_path / "images.arrow", ids, np.zeros((count, 1, 8, 8), np.uint8))
-    store = image_store.open_image_store(tmp_path / "images.arrow")
+    image_store.write_images(tmp_path / "images", ids, np.zeros((count, 1, 8, 8), np.uint8))
+    store = image_store.open_image_store(tmp_path / "images")
     network = SmallCnn(width=4).initial_network(10, (1, 8, 8), 0)
 
     def run_first(number: int) -> None:

@@ -37,7 +37,7 @@ def create_campaign(
     """Write three cycles over twenty uniform images, image i of brightness 10 * i; return the stage's paths."""
     ids = np.arange(POOL)
     images = np.repeat(ids * 10, 16).astype(np.uint8).reshape(POOL, 1, 4, 4)
-    image_store.write_images(root / "images.arrow", ids, images)
+    image_store.write_images(root / "images", ids, images)
     info = {"task": "classification", "classes": CLASSES, "shape": [1, 4, 4], "mean": [0.5], "std": [0.5]}
     write_json(root / "dataset.json", info)
     tables.write_table(pa.table([ids, ["0" * 64] * POOL], schema=tables.POOL), tables.POOL, root / "pool.parquet")
@@ -47,7 +47,7 @@ def create_campaign(
             write_query(root / "cycles" / name, i, has_truth, ranks_pool)
     names_of_files = [[19, 18, 18], ["fish/big <1>.jpg", "b.jpg", "copy of b.jpg"]]
     tables.write_columns(names_of_files, tables.FILES, root / "files.parquet")
-    names = {"images": "images.arrow", "dataset": "dataset.json", "files": "files.parquet", "pool": "pool.parquet"}
+    names = {"images": "images", "dataset": "dataset.json", "files": "files.parquet", "pool": "pool.parquet"}
     names |= {"campaign": "cycles"}
     names |= {"report": "report", "best_model": "models/best.safetensors"}
     return {argument: root / name for argument, name in names.items()}

@@ -56,7 +56,7 @@ def unlabeled_ids(workspace: Workspace, cycle: str) -> list[int]:
 def read_images(workspace: Workspace, ids: list[int]) -> torch.Tensor:
     """Standardized images, read with pyarrow alone."""
     info = json.loads(workspace.path("score", "dataset", "c2").read_text())
-    table = pa.ipc.open_file(workspace.path("score", "images", "c2")).read_all()
+    table = pa.ipc.open_file(workspace.path("score", "images", "c2") / "00000.arrow").read_all()
     rows = np.searchsorted(table["id"].to_numpy(), ids)
     pixels = np.array(table["image"].take(rows).to_pylist(), np.float32).reshape(-1, *info["shape"]) / 255
     return torch.from_numpy((pixels - np.float32(info["mean"])) / np.float32(info["std"]))
