@@ -14,6 +14,7 @@ from torch import Tensor
 
 from codline.core.params import Compute
 from codline.data.dataset_info import DatasetInfo
+from codline.data.image_location import ImageLocation, locate_images
 from codline.data.image_store import open_image_store
 from codline.engine.local_workers import compute_in_order
 from codline.engine.setting import worker_count
@@ -75,7 +76,8 @@ class ImageReader:
             )
             return
         setup = partial(configure, self.compute)
-        job = partial(open_pass, replace(self), networks, requested)  # replace: a copy without open files
+        copy = replace(self)  # without open files
+        job = partial(open_pass, copy, locate_images(self.path), networks, requested)
         chunks = (ids[rows] for rows in batch_slices(len(ids), CHUNK_BATCHES * self.batch_size))
         with closing(compute_in_order(workers, setup, job, chunks)) as results:
             for arrays in chain.from_iterable(results):
@@ -90,10 +92,10 @@ class ImageReader:
 
 
 def open_pass(
-    reader: ImageReader, networks: Sequence[Network], requested: RequestedOutputs
+    reader: ImageReader, images: ImageLocation, networks: Sequence[Network], requested: RequestedOutputs
 ) -> Callable[[np.ndarray], list[dict[str, Any]]]:
     """In a worker: the function that computes the batches of a chunk of ids, as what can be pickled."""
-    take = open_image_store(reader.path, cache=0).take  # a pass takes every image once
+    take = images.open(cache=0).take  # a pass takes every image once
 
     def compute(ids: np.ndarray) -> list[dict[str, Any]]:
         batches = inference.forward_batches(networks, take, ids, reader.normalize, reader.batch_size, requested)
