@@ -1,4 +1,4 @@
-"""Entropy, and means over several predictions of the same images in memory that does not grow with their number."""
+"""Uncertainty of predictions, and means over several of them in memory that does not grow with their number."""
 
 from collections.abc import Iterable
 
@@ -11,6 +11,19 @@ def entropy(probs_NC: np.ndarray) -> np.ndarray:
 
     nats: np.ndarray = entr(probs_NC).sum(axis=1)
     return nats
+
+
+def margin(probs_NC: np.ndarray) -> np.ndarray:
+    """Second largest minus largest probability, at most 0: per image, or per pixel for segmentation."""
+    ordered = np.partition(probs_NC, -2, axis=1)
+    gaps: np.ndarray = ordered[:, -2] - ordered[:, -1]
+    return gaps
+
+
+def least_confidence(probs_NC: np.ndarray) -> np.ndarray:
+    """1 minus the largest probability: per image, or per pixel for segmentation."""
+    doubts: np.ndarray = 1 - probs_NC.max(axis=1)
+    return doubts
 
 
 def mutual_information(predictions: Iterable[np.ndarray]) -> np.ndarray:

@@ -6,8 +6,8 @@ Shapes: N images, C classes. Arrays with one value per image are aligned with `i
 from typing import Any
 
 import numpy as np
-from scipy.special import entr
 
+from codline.acquisition import uncertainty
 from codline.data.dense_outputs import mean_per_image
 
 PERCENT = np.arange(1, 101)
@@ -119,9 +119,8 @@ def uncertainty_scores(probs_NC: np.ndarray) -> dict[str, np.ndarray]:
 
     Not imported from the strategies: DVC would then rerun `diagnose` when a strategy changes that is not in use.
     """
-    ordered = np.partition(probs_NC, -2, axis=1)
     return {
-        "entropy": mean_per_image(entr(probs_NC).sum(axis=1)),
-        "margin": mean_per_image(ordered[:, -2] - ordered[:, -1]),
-        "least_confidence": mean_per_image(1 - probs_NC.max(axis=1)),
+        "entropy": mean_per_image(uncertainty.entropy(probs_NC)),
+        "margin": mean_per_image(uncertainty.margin(probs_NC)),
+        "least_confidence": mean_per_image(uncertainty.least_confidence(probs_NC)),
     }

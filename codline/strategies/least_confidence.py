@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from codline.acquisition import uncertainty
 from codline.data.dense_outputs import mean_per_image
 from codline.strategies.base import PoolChunk, Strategy
 
@@ -12,4 +13,4 @@ class LeastConfidence(Strategy):
     name: Literal["least_confidence"] = "least_confidence"
 
     def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
-        return mean_per_image(1 - chunk.probs_NC.max(axis=1))
+        return mean_per_image(uncertainty.least_confidence(chunk.probs_NC))

@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 
+from codline.acquisition import uncertainty
 from codline.data.dense_outputs import mean_per_image
 from codline.strategies.base import PoolChunk, Strategy
 
@@ -12,5 +13,4 @@ class Margin(Strategy):
     name: Literal["margin"] = "margin"
 
     def scores(self, chunk: PoolChunk, rng: np.random.Generator) -> np.ndarray:
-        ordered = np.partition(chunk.probs_NC, -2, axis=1)
-        return mean_per_image(ordered[:, -2] - ordered[:, -1])
+        return mean_per_image(uncertainty.margin(chunk.probs_NC))
