@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from codline.acquisition.candidates import Candidates
 from codline.annotators.base import Annotator
 from codline.core import params, params_errors
 from codline.core.errors import CodlineError, UserError
@@ -63,15 +64,21 @@ def check(path: Path, derive: bool = False) -> dict[str, Any]:
             f"params.yaml: select.budget: {queries} queries of {budget:.0%} after a start of {start:.0%}"
             " ask for more than the whole pool"
         )
-    subset = sections["score"].subset
-    if isinstance(subset, int) and isinstance(budget, int) and subset < budget:
-        raise UserError(f"params.yaml: score.subset: found {subset}, expected at least select.budget ({budget})")
+    check_amounts(sections["score"].subset, sections["score"].candidates, budget)
     if not derive:
         params.parse_inputs(raw)
         for name, link in params.parse_chain(raw).queries.items():
             annotator.check_answers_file(name, link.answers)
     queries_section = params.query_links(raw["cycles"], annotator.answers_file)
     return {"inputs": dataset.input_paths(), "queries": queries_section}
+
+
+def check_amounts(subset: float | None, candidates: Candidates | None, budget: float) -> None:
+    """Refuse fewer images to choose among than a query has; for shares, score knows the numbers."""
+    amounts = {"subset": subset, "candidates.keep": candidates.keep if candidates else None}
+    for name, amount in amounts.items():
+        if isinstance(amount, int) and isinstance(budget, int) and amount < budget:
+            raise UserError(f"params.yaml: score.{name}: found {amount}, expected at least select.budget ({budget})")
 
 
 def check_picker(strategy: Strategy, picker: Picker) -> None:

@@ -6,6 +6,7 @@ from typing import Literal, Self
 import pyarrow as pa
 from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 
+from codline.acquisition.candidates import Candidates
 from codline.core.errors import PoolUsedUp
 from codline.core.params import Amount, Compute, Section
 from codline.data import output_store, tables
@@ -15,6 +16,7 @@ from codline.data.random_streams import generator
 from codline.learning.augmentation import Augmentation
 from codline.runtime.progress import progress_bar
 from codline.strategies import AnyStrategy
+from codline.strategies.base import BatchStrategy
 from stages.runner import In, Out, run
 
 
@@ -23,6 +25,7 @@ class Params(Section):
     truth: Literal["pool", "oracle"]  # table in data/ with the labels that strategies may use: the pool has none
     batch_size: PositiveInt
     subset: Amount | None = None  # score a random subset of the unlabeled images only
+    candidates: Candidates | None = None  # that a strategy which selects whole queries chooses among; default: all
     previous: Literal["stored", "recomputed"] = "stored"  # outputs of the previous cycle
     augment: Augmentation | None = None  # a random view of each image, the same for all models
 
@@ -32,6 +35,14 @@ class Params(Section):
         if (strategy := info.data.get("strategy")) is not None:
             strategy.check_truth(truth)
         return truth
+
+    @field_validator("candidates")
+    @classmethod
+    def check_candidates(cls, candidates: Candidates | None, info: ValidationInfo) -> Candidates | None:
+        strategy = info.data.get("strategy")
+        if candidates is not None and strategy is not None and not isinstance(strategy, BatchStrategy):
+            raise ValueError(f"nothing: {strategy.name} ranks all images and holds none of them")
+        return candidates
 
     @model_validator(mode="after")
     def check_view(self) -> Self:
@@ -62,25 +73,27 @@ def score(
     stored = None if recompute else output_store.open_output_store(previous_outputs, info.output_shape)
     reader = ImageReader(images, info, compute, params.batch_size)
     files = {"model": model, "previous_model": previous_model, "auxiliary": auxiliary}
-    networks = load_networks(strategy, info, device, **files, recompute_previous=recompute, seed=seed)
-    candidates = draw_subset(ids, params.subset, generator(seed, "subset", cycle))
+    networks = load_networks(
+        strategy, info, device, **files, recompute_previous=recompute, seed=seed, candidates=params.candidates
+    )
+    scored = draw_subset(ids, params.subset, generator(seed, "subset", cycle))
     check_labels(labeled, tables.LABELED, classes := len(info.classes))
-    true_labels = load_true_labels(truth, candidates, not recompute, classes) if strategy.uses_true_labels else None
-    context = ScoringContext(networks, reader, candidates, stored, true_labels, seed=seed, cycle=cycle)
-    scorer = make_scorer(strategy, context, budget, pool=pool, labeled=labeled)
-    passed = candidates if recompute else ids
+    true_labels = load_true_labels(truth, scored, not recompute, classes) if strategy.uses_true_labels else None
+    context = ScoringContext(networks, reader, scored, stored, true_labels, seed=seed, cycle=cycle)
+    scorer = make_scorer(strategy, context, budget, pool=pool, labeled=labeled, candidates=params.candidates)
+    passed = scored if recompute else ids
     workers = reader.workers(len(passed), is_augmented=params.augment is not None)
     with (
-        progress_bar(f"score@{cycle}", "images", len(candidates), workers) as advance,
+        progress_bar(f"score@{cycle}", "images", len(scored), workers) as advance,
         output_store.output_writer(outputs, info.output_shape, cycle) as write_outputs,
         closing(scorer.forward_batches(passed, params.augment)) as batches,
     ):
         for done, batch in enumerate(batches, 1):
             write_outputs(batch.ids, batch.logits[0])
             scorer.add(batch)
-            advance(min(done * params.batch_size, len(candidates)))
+            advance(min(done * params.batch_size, len(scored)))
     schema = tables.schema_of_scores(tables.SCORES, scorer.ranks_pool)
-    tables.write_table(pa.table([candidates, scorer.scores()], schema=schema), tables.SCORES, scores)
+    tables.write_table(pa.table([scored, scorer.scores()], schema=schema), tables.SCORES, scores)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What scoring works with: images, candidates, stored outputs, true labels, random streams."""
+"""What scoring works with: images, ids to score, stored outputs, true labels, random streams."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ TrueLabels = Callable[[np.ndarray], np.ndarray]  # ids -> class numbers or masks
 class ScoringContext:
     networks: ScoringNetworks
     reader: ImageReader
-    candidate_ids: np.ndarray  # ascending
+    scored_ids: np.ndarray  # of the images that get a score, ascending
     stored_outputs: ArrayStore | None  # of the previous cycle, unless its model is run again
     true_labels: TrueLabels | None
     seed: int
@@ -33,7 +33,10 @@ class ScoringContext:
         return random_streams.generator(self.seed, name, self.cycle)
 
     def torch_generator(self, name: str) -> torch.Generator:
-        return torch.Generator().manual_seed(random_streams.derive_seed(self.seed, name, self.cycle))
+        return torch.Generator().manual_seed(self.stream_seed(name))
+
+    def stream_seed(self, name: str) -> int:
+        return random_streams.derive_seed(self.seed, name, self.cycle)
 
     def learner_context(self) -> LearnerContext:
         stage = f"score@{self.cycle}"
@@ -42,8 +45,7 @@ class ScoringContext:
             if done == total or done % max(1, total // 100) == 0:
                 state_directory.write_note("progress", stage, {"unit": "steps", "done": done, "total": total})
 
-        seed = random_streams.derive_seed(self.seed, "strategy", self.cycle)
-        return LearnerContext(self.reader.tensors, self.reader.normalize.device, seed, advance)
+        return LearnerContext(self.reader.tensors, self.reader.normalize.device, self.stream_seed("strategy"), advance)
 
 
 def draw_subset(ids: np.ndarray, size: float | None, rng: np.random.Generator) -> np.ndarray:

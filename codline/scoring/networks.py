@@ -8,7 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from codline.acquisition.candidates import Candidates
 from codline.data.dataset_info import DatasetInfo
+from codline.data.dense_outputs import subsample_pixels
 from codline.data.random_streams import derive_seed
 from codline.learning import auxiliary_networks, model_file
 from codline.models.networks.loss_predictor import LossPredictor
@@ -25,6 +27,14 @@ class ScoringNetworks:
     image_shape: tuple[int, ...]
     dropout: float = 0  # rate of the current network's own dropout layer
 
+    @torch.inference_mode()
+    def output_sizes(self, subsample: bool = False) -> tuple[int, int]:
+        """Channels of the features, and numbers of the outputs, of one image."""
+        network = self.current.eval()
+        features = network.body(torch.zeros(1, *self.image_shape, device=next(network.parameters()).device))
+        logits = network.head(features)
+        return features.shape[1], (subsample_pixels(logits) if subsample and logits.ndim > 2 else logits).numel()
+
     def dropout_factors(self, passes: int, rate: float | None, generator: torch.Generator) -> Tensor:
         """(passes, channels) factors for the features: 0, or 1 / (1 - rate), which preserves their mean.
 
@@ -32,8 +42,7 @@ class ScoringNetworks:
         network's own dropout layer would multiply features by.
         """
         rate = self.dropout if rate is None else rate
-        device = next(self.current.parameters()).device
-        channels = self.current.eval().body(torch.zeros(1, *self.image_shape, device=device)).shape[1]
+        channels, _ = self.output_sizes()
         is_kept = torch.rand(passes, channels, generator=generator) >= rate
         return is_kept / (1 - rate)
 
@@ -48,6 +57,7 @@ def load_networks(
     auxiliary: Path,
     recompute_previous: bool,
     seed: int,
+    candidates: Candidates | None = None,
 ) -> ScoringNetworks:
     classes, shape = len(info.classes), info.shape
     current, card = model_file.load_network(model, classes=classes, shape=shape)
@@ -65,7 +75,8 @@ def load_networks(
             return loaders[name]().to(device)
         return auxiliary_networks.load_auxiliary_network(untrained(), name, tensors).to(device)
 
-    names = strategy.reference_models(first_cycle) - (set() if recompute_previous else {"previous"})
+    names = strategy.reference_models(first_cycle) | (candidates.reference_models() if candidates else set())
+    names -= set() if recompute_previous else {"previous"}
     predictor = auxiliary_networks.load_loss_predictor(tensors).to(device) if strategy.uses_predicted_losses else None
     return ScoringNetworks(
         current=current.to(device),

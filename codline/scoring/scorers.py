@@ -1,19 +1,28 @@
-"""Scorers: run a strategy on the outputs of one batch after the other, and return one score per candidate."""
+"""Scorers: run a strategy on the outputs of one batch after the other, and return one score per image."""
 
-from collections.abc import Generator
-from dataclasses import replace
+from collections.abc import Generator, Hashable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from codline.core.errors import CodlineError
+from codline.acquisition.candidates import Candidates
+from codline.core.errors import CodlineError, UserError
 from codline.data import tables
 from codline.data.output_store import softmax
 from codline.data.splits import resolve_amount
 from codline.learning.augmentation import Augmentation
 from codline.learning.inference import BatchOutputs, RequestedOutputs
 from codline.scoring.context import ScoringContext
-from codline.strategies.base import BatchStrategy, LabeledFeatures, Outputs, PoolChunk, PoolFeatures, Strategy
+from codline.scoring.top_rows import TopRows
+from codline.strategies.base import (
+    BatchStrategy,
+    LabeledFeatures,
+    Outputs,
+    PoolChunk,
+    PoolFeatures,
+    ReferenceName,
+    Strategy,
+)
 
 
 class Scorer:
@@ -22,9 +31,10 @@ class Scorer:
     ranks_pool = True
 
     def __init__(self, strategy: Strategy, context: ScoringContext) -> None:
-        self.strategy, self.context, self.candidate_ids = strategy, context, context.candidate_ids
+        self.strategy, self.context, self.scored_ids = strategy, context, context.scored_ids
         self.first_cycle, self.rng = context.networks.first_cycle, context.generator("selection")
-        self.scored = [np.empty(0)]
+        self.references = strategy.reference_models(self.first_cycle)
+        self.values, self.count = np.empty(len(self.scored_ids)), 0
 
     def forward_batches(self, ids: np.ndarray, augment: Augmentation | None) -> Generator[BatchOutputs]:
         """Run this cycle's network and the reference networks on the images, or on random views of them."""
@@ -48,21 +58,23 @@ class Scorer:
         )
 
     def add(self, batch: BatchOutputs) -> None:
-        """Batches come in ascending id order, and may include images that are not candidates."""
-        rows = self.is_candidate(batch.ids)
+        """Batches come in ascending id order, and may include images that get no score."""
+        rows = self.is_scored(batch.ids)
         if rows.any():
-            self.scored.append(self.strategy.scores(self.chunk(batch, rows), self.rng))
+            scores = self.strategy.scores(self.chunk(batch, rows), self.rng)
+            self.values[self.count : self.count + len(scores)] = scores
+            self.count += len(scores)
 
-    def is_candidate(self, ids: np.ndarray) -> np.ndarray:
-        places = np.minimum(np.searchsorted(self.candidate_ids, ids), len(self.candidate_ids) - 1)
-        is_candidate: np.ndarray = self.candidate_ids[places] == ids
-        return is_candidate
+    def is_scored(self, ids: np.ndarray) -> np.ndarray:
+        places = np.minimum(np.searchsorted(self.scored_ids, ids), len(self.scored_ids) - 1)
+        is_scored: np.ndarray = self.scored_ids[places] == ids
+        return is_scored
 
     def chunk(self, batch: BatchOutputs, rows: np.ndarray) -> PoolChunk:
         context, ids = self.context, batch.ids[rows]
         current, *others = (outputs_from_logits(logits[rows]) for logits in batch.logits)
         references = dict(zip(context.networks.references, others, strict=True))
-        if context.stored_outputs is not None and "previous" in self.strategy.reference_models(self.first_cycle):
+        if context.stored_outputs is not None and "previous" in self.references:
             references["previous"] = outputs_from_logits(context.stored_outputs.take(ids))
         return PoolChunk(
             ids,
@@ -75,55 +87,85 @@ class Scorer:
         )
 
     def scores(self) -> np.ndarray:
-        """One score per candidate, in ascending id order."""
-        return np.concatenate(self.scored)
+        """One score per image, in ascending id order."""
+        assert self.count == len(self.values), "a score for every image"
+        return self.values
 
 
 class BatchSelectionScorer(Scorer):
-    """Collects the whole pool, then scores the selected query budget, budget - 1, ..., 1 and all other images 0."""
+    """Collects the candidates, then scores the selected query budget, budget - 1, ..., 1 and all other images 0.
+
+    Candidates are all images that are scored, or the best by the rule of `candidates`.
+    """
 
     ranks_pool = False
 
-    def __init__(self, strategy: BatchStrategy, context: ScoringContext, budget: int, labeled: Path) -> None:
+    def __init__(
+        self,
+        strategy: BatchStrategy,
+        context: ScoringContext,
+        budget: int,
+        labeled: Path,
+        candidates: Candidates | None = None,
+        keep: int | None = None,
+    ) -> None:
         super().__init__(strategy, context)
-        self.batch_strategy, self.budget, self.labeled = strategy, budget, labeled
-        self.chunks: list[PoolChunk] = []
-        self.features: list[np.ndarray] = []
+        self.batch_strategy, self.budget, self.labeled, self.candidates = strategy, budget, labeled, candidates
+        self.declared = self.references
+        self.references |= candidates.reference_models() if candidates else set()
+        total = len(self.scored_ids)
+        self.rows = TopRows(total if keep is None else keep, total)
 
     def add(self, batch: BatchOutputs) -> None:
         assert batch.features is not None
-        rows = self.is_candidate(batch.ids)
-        # The generator of dropout passes would keep the tensors of all batches in memory.
-        self.chunks.append(replace(self.chunk(batch, rows), dropout_probs=iter(())))
-        self.features.append(batch.features[rows])
+        rows = self.is_scored(batch.ids)
+        chunk = self.chunk(batch, rows)
+        columns: dict[Hashable, np.ndarray] = {"ids": chunk.ids, "features": batch.features[rows]}
+        columns |= output_columns(None, chunk.outputs)
+        for name in self.declared:
+            columns |= output_columns(name, chunk.references[name])
+        if chunk.predicted_losses is not None:
+            columns["predicted losses"] = chunk.predicted_losses
+        self.rows.add(self.candidate_scores(chunk), columns)
+
+    def candidate_scores(self, chunk: PoolChunk) -> np.ndarray:
+        if self.candidates is None:
+            return np.zeros(len(chunk.ids))
+        previous = chunk.references.get("previous")
+        return self.candidates.scores(
+            chunk.ids,
+            chunk.probs_NC,
+            None if previous is None else previous.probs_NC,
+            first_cycle=self.first_cycle,
+            key=self.context.stream_seed("candidates"),
+        )
 
     def scores(self) -> np.ndarray:
-        query = self.batch_strategy.select_query(self.pool_features(), self.budget, self.rng)
-        self.check_query(query)
-        scores = np.zeros(len(self.candidate_ids))
-        scores[np.searchsorted(self.candidate_ids, query)] = np.arange(self.budget, 0, -1)
+        pool = self.pool_features()
+        query = self.batch_strategy.select_query(pool, self.budget, self.rng)
+        self.check_query(query, pool.ids)
+        scores = np.zeros(len(self.scored_ids))
+        scores[np.searchsorted(self.scored_ids, query)] = np.arange(self.budget, 0, -1)
         return scores
 
-    def check_query(self, query: np.ndarray) -> None:
+    def check_query(self, query: np.ndarray, ids: np.ndarray) -> None:
         distinct = len(np.unique(query))
-        if len(query) != self.budget or distinct != self.budget or not np.isin(query, self.candidate_ids).all():
+        if len(query) != self.budget or distinct != self.budget or not np.isin(query, ids).all():
             raise CodlineError(
-                f"the strategy chose {distinct} images, expected {self.budget} different ones of the unlabelled pool"
+                f"the strategy chose {distinct} images, expected {self.budget} different ones of its candidates"
             )
 
     def pool_features(self) -> PoolFeatures:
-        chunks = self.chunks
+        columns = self.rows.finish()
         return PoolFeatures(
-            ids=np.concatenate([chunk.ids for chunk in chunks]),
-            outputs=concatenate_outputs([chunk.outputs for chunk in chunks]),
-            features_ND=np.concatenate(self.features),
+            ids=columns["ids"],
+            outputs=outputs_from_columns(None, columns),
+            features_ND=columns["features"],
             labeled=self.labeled_features(),
             context=self.context.learner_context(),
-            references={
-                name: concatenate_outputs([chunk.references[name] for chunk in chunks]) for name in chunks[0].references
-            },
+            references={name: outputs_from_columns(name, columns) for name in self.declared},
             first_cycle=self.first_cycle,
-            predicted_losses=concatenate_optional([chunk.predicted_losses for chunk in chunks]),
+            predicted_losses=columns.get("predicted losses"),
         )
 
     def labeled_features(self) -> LabeledFeatures:
@@ -136,21 +178,37 @@ class BatchSelectionScorer(Scorer):
         return LabeledFeatures(ids, labels, features, losses)
 
 
-def make_scorer(strategy: Strategy, context: ScoringContext, budget: float, *, pool: Path, labeled: Path) -> Scorer:
+def make_scorer(
+    strategy: Strategy,
+    context: ScoringContext,
+    budget: float,
+    *,
+    pool: Path,
+    labeled: Path,
+    candidates: Candidates | None = None,
+) -> Scorer:
     """`budget` is a number of images, or a share of the pool."""
     if not isinstance(strategy, BatchStrategy):
         return Scorer(strategy, context)
-    images = resolve_amount(budget, tables.count_rows(pool, tables.POOL))
-    return BatchSelectionScorer(strategy, context, min(images, len(context.candidate_ids)), labeled)
+    size = tables.count_rows(pool, tables.POOL)
+    images, keep = resolve_amount(budget, size), resolve_amount(candidates.keep, size) if candidates else None
+    images = min(images, len(context.scored_ids))
+    if keep is not None and keep < images:
+        found = f"params.yaml: score.candidates.keep: found {keep} images"
+        raise UserError(f"{found}, expected at least those of a query ({images})")
+    return BatchSelectionScorer(strategy, context, images, labeled, candidates, keep)
 
 
 def outputs_from_logits(logits_nC: np.ndarray) -> Outputs:
     return Outputs(logits_nC, softmax(logits_nC))
 
 
-def concatenate_outputs(parts: list[Outputs]) -> Outputs:
-    logits, probs = ([getattr(part, name) for part in parts] for name in ("logits_NC", "probs_NC"))
-    return Outputs(np.concatenate(logits), np.concatenate(probs))
+def output_columns(model: ReferenceName | None, outputs: Outputs) -> dict[Hashable, np.ndarray]:
+    return {(model, "logits"): outputs.logits_NC, (model, "probs"): outputs.probs_NC}
+
+
+def outputs_from_columns(model: ReferenceName | None, columns: Mapping[Hashable, np.ndarray]) -> Outputs:
+    return Outputs(columns[model, "logits"], columns[model, "probs"])
 
 
 def concatenate_optional(parts: list[np.ndarray | None]) -> np.ndarray | None:

@@ -18,9 +18,9 @@ from codline.strategies.core_set import CoreSet
 from codline.strategies.entropy import Entropy
 
 
-def make_context(candidates: list[int]) -> ScoringContext:
+def make_context(scored: list[int]) -> ScoringContext:
     networks = ScoringNetworks(Any, {}, None, first_cycle=False, image_shape=(1, 8, 8))
-    return ScoringContext(networks, Any, np.array(candidates), None, None, seed=0, cycle="c1")
+    return ScoringContext(networks, Any, np.array(scored), None, None, seed=0, cycle="c1")
 
 
 def make_batch(ids: list[int], passes: Iterator[np.ndarray] | None = None) -> BatchOutputs:
@@ -28,7 +28,7 @@ def make_batch(ids: list[int], passes: Iterator[np.ndarray] | None = None) -> Ba
     return BatchOutputs(np.array(ids), [logits], features=logits, dropout_logits=passes or iter(()))
 
 
-def test_scorer_scores_the_candidates_of_all_batches() -> None:
+def test_scorer_scores_the_images_of_all_batches() -> None:
     scorer = Scorer(Entropy(), make_context([0, 3, 5]))
     for ids in ([0, 1], [2], [3, 4, 5]):
         scorer.add(make_batch(ids))
@@ -55,4 +55,4 @@ def test_batch_selection_scorer_does_not_keep_the_tensors_of_its_batches() -> No
 def test_batch_selection_scorer_refuses_what_is_no_query(query: list[int], distinct: int) -> None:
     scorer = BatchSelectionScorer(CoreSet(), make_context([0, 1, 2]), 2, Path())
     with pytest.raises(CodlineError, match=rf"^the strategy chose {distinct} images, expected 2 different ones"):
-        scorer.check_query(np.array(query))
+        scorer.check_query(np.array(query), np.arange(3))
