@@ -13,6 +13,7 @@ from codline.data.splits import resolve_amount
 from codline.learning.augmentation import Augmentation
 from codline.learning.inference import BatchOutputs, RequestedOutputs
 from codline.scoring.context import ScoringContext
+from codline.scoring.memory_estimate import refuse_large_pool
 from codline.scoring.top_rows import TopRows
 from codline.strategies.base import (
     BatchStrategy,
@@ -20,6 +21,7 @@ from codline.strategies.base import (
     Outputs,
     PoolChunk,
     PoolFeatures,
+    PoolSize,
     ReferenceName,
     Strategy,
 )
@@ -116,6 +118,12 @@ class BatchSelectionScorer(Scorer):
         total = len(self.scored_ids)
         self.rows = TopRows(total if keep is None else keep, total)
 
+    def pool_size(self) -> PoolSize:
+        """Of the candidates, before the pass."""
+        features, outputs = self.context.networks.output_sizes(subsample=self.context.stored_outputs is not None)
+        labeled = tables.count_rows(self.labeled, tables.LABELED)
+        return PoolSize(self.rows.count, labeled, features, outputs, self.budget)
+
     def add(self, batch: BatchOutputs) -> None:
         assert batch.features is not None
         rows = self.is_scored(batch.ids)
@@ -196,7 +204,9 @@ def make_scorer(
     if keep is not None and keep < images:
         found = f"params.yaml: score.candidates.keep: found {keep} images"
         raise UserError(f"{found}, expected at least those of a query ({images})")
-    return BatchSelectionScorer(strategy, context, images, labeled, candidates, keep)
+    scorer = BatchSelectionScorer(strategy, context, images, labeled, candidates, keep)
+    refuse_large_pool(strategy, scorer.pool_size(), scorer.rows.capacity, models=1 + len(scorer.declared))
+    return scorer
 
 
 def outputs_from_logits(logits_nC: np.ndarray) -> Outputs:

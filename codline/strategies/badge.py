@@ -13,6 +13,8 @@ class Badge(BatchStrategy):
     """`first`: start with the longest gradient, as in the authors' code, or with any image, as in k-means++."""
 
     dense: ClassVar[bool] = False
+    feature_copies: ClassVar[float] = 2
+    output_copies: ClassVar[float] = 3
     name: Literal["badge"] = "badge"
     first: Literal["longest", "any"] = "longest"
 

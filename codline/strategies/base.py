@@ -70,6 +70,21 @@ class PoolFeatures:
     predicted_losses: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class PoolSize:
+    """What decides how much memory a strategy takes that selects whole queries."""
+
+    images: int
+    labeled: int
+    features: int  # numbers per image
+    outputs: int  # numbers per image and model: classes, times stored pixels
+    budget: int
+
+    @property
+    def rows(self) -> int:
+        return self.images + self.labeled
+
+
 class Strategy(Section):
     """Scores images one by one. Its fields are its parameters in params.yaml; data is passed to the methods."""
 
@@ -121,6 +136,15 @@ class Strategy(Section):
 
 class BatchStrategy(Strategy):
     """Selects a whole query at once, because the value of an image depends on which others are selected."""
+
+    # What select_query holds at its peak besides its arguments: copies of all features (float32) and of this cycle's
+    # probabilities (float64).
+    feature_copies: ClassVar[float] = 3
+    output_copies: ClassVar[float] = 0
+
+    def working_bytes(self, size: PoolSize) -> float:
+        """Memory that select_query takes besides its arguments: an estimate, which score refuses large pools by."""
+        return size.rows * (4 * self.feature_copies * size.features + 8 * self.output_copies * size.outputs)
 
     def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
         """`budget` distinct ids of the pool, best first."""

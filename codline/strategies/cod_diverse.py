@@ -1,6 +1,6 @@
 """COD with diversity (our own): images whose outputs changed much since the previous cycle, unlike each other."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat
@@ -27,6 +27,7 @@ class CodDiverse(CodRules, BatchStrategy):
     discrepancies, an image's weight is the largest discrepancy of the pool minus its own.
     """
 
+    output_copies: ClassVar[float] = 3
     name: Literal["cod_diverse"] = "cod_diverse"
     form: Literal["unsure", "gradients", "seeding", "k_center"] = "unsure"
     power: PositiveFloat | None = None  # default: 0.5 for unsure, 1 for the others

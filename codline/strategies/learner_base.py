@@ -1,13 +1,14 @@
 """Base classes of strategies that train a network of their own. docs/strategies.md: differences from the papers."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from codline.acquisition.features import sort_by_id
 from codline.core.errors import DataError
-from codline.strategies.base import BatchStrategy, LabeledFeatures, Outputs, PoolFeatures
+from codline.strategies.base import BatchStrategy, LabeledFeatures, Outputs, PoolFeatures, PoolSize
 
 
 def sort_pool(pool: PoolFeatures) -> PoolFeatures:
@@ -47,6 +48,8 @@ class GraphNodes:
 class GraphLearner(BatchStrategy):
     """Parameters and training of the graph network; defaults as in the released code."""
 
+    feature_copies: ClassVar[float] = 1
+    output_copies: ClassVar[float] = 1.5
     subset: PositiveInt | None = 10_000  # random candidates, never fewer than the budget; null: the whole pool
     hidden: PositiveInt = 128
     dropout: float = Field(default=0.3, ge=0, lt=1)
@@ -54,6 +57,11 @@ class GraphLearner(BatchStrategy):
     steps: PositiveInt = 200
     learning_rate: PositiveFloat = 1e-3
     weight_decay: NonNegativeFloat = 5e-4
+
+    def working_bytes(self, size: PoolSize) -> float:
+        """The sorted pool, and for every node five copies of its features and ten of its hidden units."""
+        nodes = size.rows if self.subset is None else min(size.rows, max(self.subset, size.budget) + size.labeled)
+        return super().working_bytes(size) + nodes * 4 * (5 * size.features + 10 * self.hidden)
 
     def train_nodes(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> GraphNodes:
         from codline.acquisition.graph_network import GraphSettings, train_graph_network  # imports torch
@@ -70,6 +78,8 @@ class GraphLearner(BatchStrategy):
 class AdversarialLearner(BatchStrategy):
     """Parameters of the adversarial autoencoder; defaults as in VAAL's released code."""
 
+    feature_copies: ClassVar[float] = 1
+    output_copies: ClassVar[float] = 1.5
     steps: PositiveInt = 39_062  # a hundred epochs of 50,000 images
     batch_size: int = Field(default=128, ge=2)  # of labeled images, and as many unlabeled ones
     latent: PositiveInt = 32

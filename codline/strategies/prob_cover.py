@@ -1,6 +1,6 @@
 """ProbCover (Yehuda et al., 2022): images whose neighborhoods together cover most of the pool."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -18,6 +18,7 @@ class ProbCover(BatchStrategy):
     Differs from the paper: this cycle's features, not those of a self-supervised network.
     """
 
+    feature_copies: ClassVar[float] = 4
     name: Literal["prob_cover"] = "prob_cover"
     radius: PositiveFloat | None = None
     purity: Annotated[float, Field(gt=0, le=1)] = 0.95

@@ -11,7 +11,7 @@ from codline.acquisition.distances import fill_randomly
 from codline.acquisition.features import sort_by_id
 from codline.core.errors import CodlineError, UserError
 from codline.core.params_errors import suggestion
-from codline.strategies.base import BatchStrategy, PoolFeatures
+from codline.strategies.base import BatchStrategy, PoolFeatures, PoolSize
 
 Query = Literal[
     "Badge",
@@ -40,6 +40,8 @@ class ScikitActiveml(BatchStrategy):
 
     dense: ClassVar[bool] = False
     package: ClassVar[tuple[str, str] | None] = ("skactiveml", "scikit-activeml>=1")
+    feature_copies: ClassVar[float] = 6
+    output_copies: ClassVar[float] = 2
     name: Literal["scikit_activeml"] = "scikit_activeml"
     query: Query
     settings: dict[str, Any] = Field(default={})  # arguments of the constructor in scikit-activeml
@@ -50,6 +52,12 @@ class ScikitActiveml(BatchStrategy):
         if settings.keys() & {"random_state", "missing_label"}:
             raise ValueError("neither random_state, which follows from the campaign's seed, nor missing_label")
         return settings
+
+    def working_bytes(self, size: PoolSize) -> float:
+        """These compare all pairs of images, or hold a gradient for every class."""
+        columns = {"ProbCover": size.rows, "MaxHerding": size.rows, "Quire": size.rows}
+        columns |= {"Badge": size.outputs * size.features, "RandomSampling": 0, "UncertaintySampling": 0}
+        return super().working_bytes(size) + 8 * size.rows * columns.get(self.query, size.budget)
 
     def select_query(self, pool: PoolFeatures, budget: int, rng: np.random.Generator) -> np.ndarray:
         from threadpoolctl import threadpool_limits

@@ -1,7 +1,7 @@
 """TypiClust (Hacohen et al., 2022): the most typical image of each cluster, clusters with few labels first."""
 
 from collections import deque
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -22,6 +22,7 @@ class Typiclust(BatchStrategy):
     Differs from it: this cycle's features, not those of a self-supervised network.
     """
 
+    feature_copies: ClassVar[float] = 2
     name: Literal["typiclust"] = "typiclust"
     max_clusters: PositiveInt = 500
     neighbors: int = Field(default=20, ge=1, le=1000)  # more distances may not add up in 64 bits
