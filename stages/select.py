@@ -38,12 +38,14 @@ def select(
     if info.task == "segmentation" and picker.needs_predicted_classes:
         found = f"params.yaml: select.pick.name: found {picker.name!r}"
         raise UserError(f"{found}, which is not defined for segmentation: an image has no one class")
-    logits = open_output_store(outputs, info.output_shape)
+    tables.count_rows(outputs, tables.outputs_schema(info.output_shape))  # refuses another table
+    # Opening the outputs reads all their ids.
+    logits = open_output_store(outputs, info.output_shape) if picker.needs_predicted_classes else None
     lowest = min((values.min() for _, values in read_scores(scores)), default=0.0) if picker.needs_lowest_score else 0.0
 
     def candidates() -> Iterator[CandidateChunk]:
         for ids, values in read_scores(scores):
-            classes = predicted_classes(logits.take, ids) if picker.needs_predicted_classes else np.empty(0, np.int64)
+            classes = np.empty(0, np.int64) if logits is None else predicted_classes(logits.take, ids)
             yield CandidateChunk(ids, values, classes, float(lowest))
 
     best = picker.pick(candidates(), budget, generator(seed, "picking", cycle))
