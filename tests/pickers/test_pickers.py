@@ -1,7 +1,10 @@
 """Pickers on small pools with a known result, and sampling against its expected probabilities."""
 
+from random import Random
+
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from codline.pickers.base import CandidateChunk, Picker, RankedCandidates, predicted_classes
 from codline.pickers.class_balanced import ClassBalanced
@@ -23,6 +26,18 @@ def pick_shares(picker: Power | Softmax, scores: list[float], budget: int = 1) -
     pool = CandidateChunk(np.arange(len(scores)), np.array(scores), lowest_score=min(scores))
     ids = np.concatenate([picker.pick([pool], budget, rng).ids for _ in range(DRAWS)])
     return np.bincount(ids, minlength=len(scores)) / DRAWS
+
+
+@given(st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=60), st.integers(1, 9), st.randoms())
+def test_top_of_the_tops_of_parts_is_the_top_of_all(scores: list[float], parts: int, random: Random) -> None:
+    budget, rng = random.randint(1, len(scores)), np.random.default_rng(0)
+    pool = CandidateChunk(np.arange(len(scores)), np.array(scores))
+    part_of = np.array([random.randrange(parts) for _ in scores])
+    chunks = [CandidateChunk(pool.ids[rows], pool.scores[rows]) for rows in (part_of == part for part in range(parts))]
+    tops = [Top().pick([chunk], budget, rng) for chunk in chunks if len(chunk.ids)]
+    random.shuffle(tops)
+    merged = Top().pick((CandidateChunk(top.ids, top.scores) for top in tops), budget, rng)
+    assert merged.ids.tolist() == pick_ids(Top(), pool, budget)
 
 
 def test_top_picks_the_highest_scores_and_among_ties_the_smaller_id() -> None:
