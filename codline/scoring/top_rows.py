@@ -1,6 +1,7 @@
 """The rows of a stream with the highest scores, with all their columns, in bounded memory."""
 
 from collections.abc import Hashable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ class TopRows:
         self.scores = np.empty(self.capacity)
         self.columns: dict[Hashable, np.ndarray] = {}
 
-    def add(self, scores: np.ndarray, columns: Mapping[Hashable, np.ndarray]) -> None:
+    def add(self, scores: np.ndarray, columns: Mapping[Any, np.ndarray]) -> None:
         rows = np.flatnonzero(scores > self.threshold)
         self.allocate(columns)
         while len(rows):
@@ -35,7 +36,7 @@ class TopRows:
                 self.columns[name][places] = values[added]
             self.held, rows = places.stop, rows[len(added) :]
 
-    def allocate(self, columns: Mapping[Hashable, np.ndarray]) -> None:
+    def allocate(self, columns: Mapping[Any, np.ndarray]) -> None:
         """With the order of axes in memory that the first rows have: sums depend on it in their last bits."""
         for name in columns.keys() - self.columns.keys():
             shape = (self.capacity, *columns[name].shape[1:])
