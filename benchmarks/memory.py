@@ -12,7 +12,8 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.campaigns import CampaignSize, prepared_campaign, without_progress_bars
-from benchmarks.harness import Measurement, ProcessMeasurement, argument_parser, report_each, run_in_subprocess
+from benchmarks.growth import measure_growth
+from benchmarks.harness import ProcessMeasurement, argument_parser, report_each, run_in_subprocess
 from codline.models.small_cnn import SmallCnn
 from tests.workspace import Workspace, create_workspace
 
@@ -47,30 +48,6 @@ def measure_prepare(count: int) -> ProcessMeasurement:
         workspace.change(**{"prepare.dataset": {"name": "folder", "path": "photos", "test": 0.1}, "prepare.start": 0.1})
         workspace.scan_inputs()
         return run_in_subprocess(run_stage, folder, "prepare")
-
-
-def measure_growth(title: str, measure: Callable[[int], ProcessMeasurement], counts: list[int]) -> list[Measurement]:
-    """A row for each size, and one for the cost of each additional image: the slopes of linear fits.
-
-    Bytes are of anonymous memory, which excludes memory-mapped files.
-    """
-    results = [measure(count) for count in counts]
-    first = results[0]
-    seconds_each = np.polyfit(counts, [result.seconds for result in results], 1)[0]
-    bytes_each = np.polyfit(counts, [result.peak_anonymous for result in results], 1)[0]
-    rows = [
-        Measurement(
-            title,
-            f"{count:,} images",
-            result.seconds,
-            ratio=result.seconds / first.seconds,
-            memory=result.peak_resident,
-            note=f"peak {result.peak_resident / first.peak_resident:.2f} x the first",
-        )
-        for count, result in zip(counts, results, strict=True)
-    ]
-    note = f"{1e6 * seconds_each:.1f} microseconds, {bytes_each:.0f} bytes"
-    return [*rows, Measurement(title, "per additional image", note=note)]
 
 
 def main(argv: list[str] | None = None) -> None:

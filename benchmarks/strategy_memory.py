@@ -93,9 +93,9 @@ def added_memory(parameters: dict[str, Any], size: PoolSize) -> tuple[int, float
 
 
 def measure_strategies(arguments: argparse.Namespace) -> Iterator[list[Measurement]]:
-    for parameters, size in CASES + ALL_PAIRS * arguments.large:
+    for parameters, size in CASES[:2] if arguments.quick else CASES + ALL_PAIRS * arguments.large:
         rows, strategy = list[Measurement](), make_strategy(parameters)
-        for images in [2_000] if arguments.quick else [10_000, 40_000] if size == SIZE else [2_500, 10_000]:
+        for images in [5_000] if arguments.quick else [10_000, 40_000] if size == SIZE else [2_500, 10_000]:
             pool = replace(size, images=images)
             estimate = held_bytes(pool, images, models=1) + strategy.working_bytes(pool)
             peak, seconds = run_in_subprocess(added_memory, parameters, pool).answer

@@ -62,6 +62,13 @@ def test_selection_contenders_pick_the_same_top(figures: Any) -> None:
     assert {row["note"] for row in rows} == {"identical picks"}
 
 
+@pytest.mark.slow
+def test_memory_of_batch_strategies_is_near_its_estimate(figures: Any) -> None:
+    ratios = {row["case"]: row["ratio"] for row in figures("strategy_memory")}
+    assert ratios.keys() == {"core_set", "badge"}
+    assert all(0.5 < ratio < 2 for ratio in ratios.values()), ratios
+
+
 def test_compare_notes_a_library_that_is_not_installed() -> None:
     def absent() -> None:
         harness.require_package("no-such-library")
