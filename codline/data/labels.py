@@ -15,15 +15,35 @@ def read_ids(path: Path, schema: pa.Schema) -> np.ndarray:
 
 
 def unlabeled_ids(pool: Path, labeled: Path) -> np.ndarray:
-    """Ids of the pool without a label, ascending."""
-    pool_ids, labeled_ids = (np.sort(read_ids(*table)) for table in ((pool, tables.POOL), (labeled, tables.LABELED)))
+    """Ids of the pool without a label, ascending. Takes nine bytes for each image of the pool."""
+    pool_ids, labeled_ids = read_sorted_ids(pool, tables.POOL), np.sort(read_ids(labeled, tables.LABELED))
     # Not np.isin, which sorts both arrays together: three times the memory of a large pool.
     rows = np.searchsorted(pool_ids, labeled_ids)
     is_known = rows < len(pool_ids)
     is_known[is_known] = pool_ids[rows[is_known]] == labeled_ids[is_known]
     if not is_known.all():
         raise DataError(f"{labeled}: id {labeled_ids[~is_known][0]} is not in {pool}")
-    return np.delete(pool_ids, rows)
+    is_labeled, count = np.zeros(len(pool_ids), bool), 0
+    is_labeled[rows] = True
+    for start in range(0, len(pool_ids), tables.READ_ROWS):  # in place: np.delete would make a second array
+        chunk = slice(start, start + tables.READ_ROWS)
+        unlabeled = pool_ids[chunk][~is_labeled[chunk]]
+        pool_ids[count : count + len(unlabeled)] = unlabeled
+        count += len(unlabeled)
+    return pool_ids[:count]
+
+
+def read_sorted_ids(path: Path, schema: pa.Schema) -> np.ndarray:
+    """The same as sorting read_ids(), in a third of its memory: a table and its copy are never whole in memory."""
+    ids, count = np.empty(tables.count_rows(path, schema), np.int64), 0
+    for chunk in tables.read_chunks(path, schema, "id"):
+        ids[count : count + len(chunk)] = chunk["id"].to_numpy()
+        count += len(chunk)
+    tables.refuse_empty(path, count)
+    if not (ids[1:] > ids[:-1]).all():
+        ids.sort()
+        tables.refuse_repeated_ids(path, ids)
+    return ids
 
 
 def read_labels(
