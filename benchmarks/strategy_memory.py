@@ -24,7 +24,7 @@ from benchmarks.harness import (
 from codline.acquisition.learner_context import LearnerContext
 from codline.data.output_store import softmax
 from codline.learning.inference import batch_slices
-from codline.scoring.memory_estimate import held_bytes
+from codline.scoring.memory_estimate import needed_bytes
 from codline.scoring.top_rows import TopRows
 from codline.strategies import AnyStrategy
 from codline.strategies.base import BatchStrategy, LabeledFeatures, Outputs, PoolFeatures, PoolSize
@@ -97,7 +97,7 @@ def measure_strategies(arguments: argparse.Namespace) -> Iterator[list[Measureme
         rows, strategy = list[Measurement](), make_strategy(parameters)
         for images in [5_000] if arguments.quick else [10_000, 40_000] if size == SIZE else [2_500, 10_000]:
             pool = replace(size, images=images)
-            estimate = held_bytes(pool, images, models=1) + strategy.working_bytes(pool)
+            estimate = needed_bytes(strategy, pool, images, models=1)
             peak, seconds = run_in_subprocess(added_memory, parameters, pool).answer
             case = ", ".join(str(value) for value in parameters.values())
             title = f"{images:,} images, {size.features} features, {size.outputs} outputs"
