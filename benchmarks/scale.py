@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,45 +19,14 @@ import pyarrow.parquet as pq
 
 from benchmarks.growth import measure_growth
 from benchmarks.harness import Measurement, ProcessMeasurement, argument_parser, report_each, run_in_subprocess
-from benchmarks.stand_in import CLASSES, configure_nothing, no_work, trivial_model
+from benchmarks.stand_in import chunk_slices, configure_nothing, no_work
 from codline.core.files import write_json
 from codline.data import output_store, tables
 from codline.engine.local_workers import compute_in_order
 from stages.select import Params, select
 
-CHUNK_ROWS = 2048  # of a pass with batches of 512
 STAND_IN_ROWS = 1000  # of a chunk of the driver alone
 BUDGET = 2500
-
-
-def chunk_slices(rows: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
-
-
-def score_rows(rows: int, workers: int) -> dict[str, int]:
-    """What score does apart from images and networks; returns the bytes that it wrote."""
-    from codline.learning.inference import BatchOutputs
-    from codline.scoring.context import ScoringContext
-    from codline.scoring.networks import ScoringNetworks
-    from codline.scoring.scorers import Scorer
-    from codline.strategies.margin import Margin
-
-    networks = ScoringNetworks(cast(Any, None), {}, None, first_cycle=False, image_shape=(1, 1, 1))
-    context = ScoringContext(networks, cast(Any, None), np.arange(rows), None, None, seed=0, cycle="c1")
-    scorer = Scorer(Margin(), context)
-    chunks = (context.scored_ids[chunk] for chunk in chunk_slices(rows, CHUNK_ROWS))
-    with TemporaryDirectory(prefix="codline-benchmark-") as folder:
-        outputs, scores = Path(folder, "outputs.parquet"), Path(folder, "scores.parquet")
-        with (
-            output_store.output_writer(outputs, (CLASSES,), "c1") as write,
-            closing(compute_in_order(workers, configure_nothing, trivial_model, chunks)) as results,
-        ):
-            for ids, logits in results:
-                write(ids, logits)
-                scorer.add(BatchOutputs(ids, [logits]))
-        table = pa.table([context.scored_ids, scorer.scores()], schema=tables.SCORES)
-        tables.write_table(table, tables.SCORES, scores)
-        return {path.name: path.stat().st_size for path in (outputs, scores)}
 
 
 def schedule_chunks(rows: int, workers: int) -> None:
@@ -86,7 +54,7 @@ def write_inputs_of_select(rows: int, folder: Path) -> None:
             scores.write_table(pa.table([ids, rng.random(len(ids))], schema=tables.SCORES))
             pool.write_table(pa.table([ids, np.full(len(ids), "")], schema=tables.POOL))
     with output_store.output_writer(folder / "outputs", (2,), "c1") as write:
-        write(np.arange(min(rows, CHUNK_ROWS)), np.zeros((min(rows, CHUNK_ROWS), 2), np.float32))
+        write(np.arange(1), np.zeros((1, 2), np.float32))
     info = {"task": "classification", "classes": ["a", "b"], "shape": [1, 8, 8], "mean": [0.5], "std": [0.5]}
     write_json(folder / "dataset", info)
 
@@ -100,6 +68,7 @@ def measure_select(rows: int) -> ProcessMeasurement:
 def measure_scale(arguments: argparse.Namespace) -> Iterator[list[Measurement]]:
     sizes = [100, 1_000] if arguments.quick else [10**4, 10**5, 10**6]
     large, workers = arguments.large, arguments.workers
+    from benchmarks.trivial_pass import score_rows  # here, because processes that import it hold torch
 
     def measure_pass(rows: int) -> ProcessMeasurement:
         return run_in_subprocess(score_rows, rows, workers)

@@ -1,6 +1,6 @@
 """Jobs of worker processes that take the place of networks: they cost next to nothing and import nothing slow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -20,3 +20,7 @@ def trivial_model() -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
 
 def no_work() -> Callable[[np.ndarray], None]:
     return lambda _: None
+
+
+def chunk_slices(rows: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))

@@ -1,9 +1,9 @@
 """score: this cycle's model and the previous outputs -> outputs and a score for every unlabeled image."""
 
+from collections.abc import Generator
 from contextlib import closing
 from typing import Literal, Self
 
-import pyarrow as pa
 from pydantic import PositiveInt, ValidationInfo, field_validator, model_validator
 
 from codline.acquisition.candidates import Candidates
@@ -13,6 +13,7 @@ from codline.data import output_store, tables
 from codline.data.dataset_info import read_dataset_info
 from codline.data.labels import check_labels, unlabeled_ids
 from codline.data.random_streams import generator
+from codline.data.score_table import write_scores
 from codline.learning.augmentation import Augmentation
 from codline.runtime.progress import progress_bar
 from codline.strategies import AnyStrategy
@@ -58,6 +59,7 @@ def score(
 ) -> None:  # fmt: skip
     from codline.learning.compute import configure
     from codline.learning.image_reader import ImageReader
+    from codline.learning.inference import BatchOutputs
     from codline.scoring.context import ScoringContext, draw_subset, load_true_labels
     from codline.scoring.networks import load_networks
     from codline.scoring.scorers import make_scorer
@@ -83,17 +85,21 @@ def score(
     scorer = make_scorer(strategy, context, budget, pool=pool, labeled=labeled, candidates=params.candidates)
     passed = scored if recompute else ids
     workers = reader.workers(len(passed), is_augmented=params.augment is not None)
-    with (
-        progress_bar(f"score@{cycle}", "images", len(scored), workers) as advance,
-        output_store.output_writer(outputs, info.output_shape, cycle) as write_outputs,
-        closing(scorer.forward_batches(passed, params.augment)) as batches,
-    ):
-        for done, batch in enumerate(batches, 1):
-            write_outputs(batch.ids, batch.logits[0])
-            scorer.add(batch)
-            advance(min(done * params.batch_size, len(scored)))
-    schema = tables.schema_of_scores(tables.SCORES, scorer.ranks_pool)
-    tables.write_table(pa.table([scored, scorer.scores()], schema=schema), tables.SCORES, scores)
+
+    def write_outputs() -> Generator[BatchOutputs]:
+        """The batches of the pass, whose logits are written as they come."""
+        with (
+            progress_bar(f"score@{cycle}", "images", len(scored), workers) as advance,
+            output_store.output_writer(outputs, info.output_shape, cycle) as write,
+            closing(scorer.forward_batches(passed, params.augment)) as batches,
+        ):
+            for done, batch in enumerate(batches, 1):
+                write(batch.ids, batch.logits[0])
+                yield batch
+                advance(min(done * params.batch_size, len(scored)))
+
+    with closing(write_outputs()) as batches:
+        write_scores(scorer.scores(batches), scores, scorer.ranks_pool)
 
 
 if __name__ == "__main__":

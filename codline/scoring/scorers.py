@@ -1,6 +1,6 @@
-"""Scorers: run a strategy on the outputs of one batch after the other, and return one score per image."""
+"""Scorers: run a strategy on the outputs of one batch after the other, and yield one score per image."""
 
-from collections.abc import Generator, Hashable, Mapping
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,8 @@ from codline.strategies.base import (
     Strategy,
 )
 
+IdsAndScores = tuple[np.ndarray, np.ndarray]
+
 
 class Scorer:
     """Scores each batch as it arrives."""
@@ -36,7 +38,6 @@ class Scorer:
         self.strategy, self.context, self.scored_ids = strategy, context, context.scored_ids
         self.first_cycle, self.rng = context.networks.first_cycle, context.generator("selection")
         self.references = strategy.reference_models(self.first_cycle)
-        self.values, self.count = np.empty(len(self.scored_ids)), 0
 
     def forward_batches(self, ids: np.ndarray, augment: Augmentation | None) -> Generator[BatchOutputs]:
         """Run this cycle's network and the reference networks on the images, or on random views of them."""
@@ -59,13 +60,12 @@ class Scorer:
             loss_predictor=networks.loss_predictor,
         )
 
-    def add(self, batch: BatchOutputs) -> None:
-        """Batches come in ascending id order, and may include images that get no score."""
-        rows = self.is_scored(batch.ids)
-        if rows.any():
-            scores = self.strategy.scores(self.chunk(batch, rows), self.rng)
-            self.values[self.count : self.count + len(scores)] = scores
-            self.count += len(scores)
+    def scores(self, batches: Iterable[BatchOutputs]) -> Iterator[IdsAndScores]:
+        """Yield ids and their scores. Batches come in ascending id order, and may include images that get no score."""
+        for batch in batches:
+            rows = self.is_scored(batch.ids)
+            if rows.any():
+                yield batch.ids[rows], self.strategy.scores(self.chunk(batch, rows), self.rng)
 
     def is_scored(self, ids: np.ndarray) -> np.ndarray:
         places = np.minimum(np.searchsorted(self.scored_ids, ids), len(self.scored_ids) - 1)
@@ -87,11 +87,6 @@ class Scorer:
             predicted_losses=None if batch.predicted_losses is None else batch.predicted_losses[rows],
             true_labels=None if context.true_labels is None else context.true_labels(ids),
         )
-
-    def scores(self) -> np.ndarray:
-        """One score per image, in ascending id order."""
-        assert self.count == len(self.values), "a score for every image"
-        return self.values
 
 
 class BatchSelectionScorer(Scorer):
@@ -148,7 +143,12 @@ class BatchSelectionScorer(Scorer):
             key=self.context.stream_seed("candidates"),
         )
 
-    def scores(self) -> np.ndarray:
+    def scores(self, batches: Iterable[BatchOutputs]) -> Iterator[IdsAndScores]:
+        for batch in batches:
+            self.add(batch)
+        yield self.scored_ids, self.query_scores()
+
+    def query_scores(self) -> np.ndarray:
         pool = self.pool_features()
         query = self.batch_strategy.select_query(pool, self.budget, self.rng)
         self.check_query(query, pool.ids)

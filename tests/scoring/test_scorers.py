@@ -30,10 +30,9 @@ def make_batch(ids: list[int], passes: Iterator[np.ndarray] | None = None) -> Ba
 
 def test_scorer_scores_the_images_of_all_batches() -> None:
     scorer = Scorer(Entropy(), make_context([0, 3, 5]))
-    for ids in ([0, 1], [2], [3, 4, 5]):
-        scorer.add(make_batch(ids))
-    scores = scorer.scores()
-    assert len(scores) == 3
+    parts = [*scorer.scores(make_batch(ids) for ids in ([0, 1], [2], [3, 4, 5]))]
+    assert [part.tolist() for part, _ in parts] == [[0], [3, 5]]
+    scores = np.concatenate([values for _, values in parts])
     assert scores[0] == pytest.approx(np.log(2))
     assert scores[0] > scores[1] > scores[2] > 0
 
