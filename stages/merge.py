@@ -10,7 +10,7 @@ from codline.core.params import Section
 from codline.data import tables
 from codline.data.dataset_info import read_dataset_info
 from codline.data.dense_outputs import IGNORE_INDEX
-from codline.data.labels import read_ids, refuse_unknown_classes
+from codline.data.labels import is_among, read_sorted_ids, refuse_unknown_classes
 from codline.data.masks import decode_mask
 from stages.runner import In, Out, run
 
@@ -27,7 +27,7 @@ def merge(
     last_class = len(read_dataset_info(dataset).classes) - 1
     refuse_unknown_classes(previous_labeled, old, last_class + 1)
     refuse_ids(annotations, np.intersect1d(ids, old["id"].to_numpy()), f"already has a label in {previous_labeled}")
-    refuse_ids(annotations, np.setdiff1d(ids, read_ids(pool, tables.POOL)), f"is not in {pool}")
+    refuse_ids(annotations, np.sort(ids[~is_among(ids, read_sorted_ids(pool, tables.POOL))]), f"is not in {pool}")
     numbers = np.array([highest_class(label) for label in labels], np.int64)
     if (outside := (numbers < 0) | (numbers > last_class)).any():
         refuse_ids(annotations, ids[outside], f"has label {numbers[outside][0]}, expected 0 to {last_class}")

@@ -17,20 +17,24 @@ def read_ids(path: Path, schema: pa.Schema) -> np.ndarray:
 def unlabeled_ids(pool: Path, labeled: Path) -> np.ndarray:
     """Ids of the pool without a label, ascending. Takes nine bytes for each image of the pool."""
     pool_ids, labeled_ids = read_sorted_ids(pool, tables.POOL), np.sort(read_ids(labeled, tables.LABELED))
-    # Not np.isin, which sorts both arrays together: three times the memory of a large pool.
-    rows = np.searchsorted(pool_ids, labeled_ids)
-    is_known = rows < len(pool_ids)
-    is_known[is_known] = pool_ids[rows[is_known]] == labeled_ids[is_known]
-    if not is_known.all():
+    if not (is_known := is_among(labeled_ids, pool_ids)).all():
         raise DataError(f"{labeled}: id {labeled_ids[~is_known][0]} is not in {pool}")
     is_labeled, count = np.zeros(len(pool_ids), bool), 0
-    is_labeled[rows] = True
+    is_labeled[np.searchsorted(pool_ids, labeled_ids)] = True
     for start in range(0, len(pool_ids), tables.READ_ROWS):  # in place: np.delete would make a second array
         chunk = slice(start, start + tables.READ_ROWS)
         unlabeled = pool_ids[chunk][~is_labeled[chunk]]
         pool_ids[count : count + len(unlabeled)] = unlabeled
         count += len(unlabeled)
     return pool_ids[:count]
+
+
+def is_among(ids: np.ndarray, sorted_ids: np.ndarray) -> np.ndarray:
+    """Which ids are among the others. np.isin sorts both together, in three times the memory of a large pool."""
+    rows = np.searchsorted(sorted_ids, ids)
+    found = rows < len(sorted_ids)
+    found[found] = sorted_ids[rows[found]] == ids[found]
+    return found
 
 
 def read_sorted_ids(path: Path, schema: pa.Schema) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 from codline.acquisition.candidates import Candidates
 from codline.core.errors import CodlineError, UserError
 from codline.data import tables
+from codline.data.labels import is_among
 from codline.data.output_store import softmax
 from codline.data.splits import resolve_amount
 from codline.learning.augmentation import Augmentation
@@ -63,14 +64,9 @@ class Scorer:
     def scores(self, batches: Iterable[BatchOutputs]) -> Iterator[IdsAndScores]:
         """Yield ids and their scores. Batches come in ascending id order, and may include images that get no score."""
         for batch in batches:
-            rows = self.is_scored(batch.ids)
+            rows = is_among(batch.ids, self.scored_ids)
             if rows.any():
                 yield batch.ids[rows], self.strategy.scores(self.chunk(batch, rows), self.rng)
-
-    def is_scored(self, ids: np.ndarray) -> np.ndarray:
-        places = np.minimum(np.searchsorted(self.scored_ids, ids), len(self.scored_ids) - 1)
-        is_scored: np.ndarray = self.scored_ids[places] == ids
-        return is_scored
 
     def chunk(self, batch: BatchOutputs, rows: np.ndarray) -> PoolChunk:
         context, ids = self.context, batch.ids[rows]
@@ -121,7 +117,7 @@ class BatchSelectionScorer(Scorer):
 
     def add(self, batch: BatchOutputs) -> None:
         assert batch.features is not None
-        rows = self.is_scored(batch.ids)
+        rows = is_among(batch.ids, self.scored_ids)
         chunk = self.chunk(batch, rows)
         columns: dict[Hashable, np.ndarray] = {"ids": chunk.ids, "features": batch.features[rows]}
         columns |= output_columns(None, chunk.outputs)
