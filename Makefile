@@ -10,7 +10,7 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-BENCHMARKS := training_step sampling_time selection scoring passes memory disk orchestration studies
+BENCHMARKS := training_step sampling_time selection scoring passes memory strategy_memory scale disk orchestration studies
 
 .PHONY: demo test test-fast test-slow faults bench lint format setup ui serve lock clean help
 .DEFAULT_GOAL := help
@@ -33,7 +33,7 @@ test-slow: setup ## only the slow tests
 faults: setup ## kill at every write, fill the disk, damage every kind of file; one table at the end; an hour
 	@python -m tests.faults
 
-bench: setup ## measure speed as ratios to other implementations, into docs/benchmarks.md; 12 minutes
+bench: setup ## measure speed as ratios to other implementations, into docs/benchmarks.md; 14 minutes
 	@for each in $(BENCHMARKS); do python -m benchmarks.$$each --json benchmarks/results/$$each.json || exit 1; done
 	@python -m benchmarks.page
 
