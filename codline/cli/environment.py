@@ -2,8 +2,8 @@
 
 import logging
 import os
-import sys
-from pathlib import Path
+
+from codline.runtime.interpreter import put_interpreter_first
 
 NO_TELEMETRY = {
     "DO_NOT_TRACK": "true",
@@ -18,10 +18,7 @@ def set_environment() -> None:
     """Turn telemetry off and put this interpreter first on the path. Call it before Prefect is imported."""
     for name, value in NO_TELEMETRY.items():
         os.environ.setdefault(name, value)
-    binaries = str(Path(sys.executable).parent)
-    if not os.environ.get("PATH", "").startswith(binaries):
-        # The commands in dvc.yaml start with `python`, which has to be this one.
-        os.environ["PATH"] = f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"
+    put_interpreter_first()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # importing torch without cached bytecode takes four times as long
 
 

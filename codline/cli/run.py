@@ -23,6 +23,10 @@ def run(
     set_: Set = None,
     timeout_minutes: Annotated[float | None, typer.Option(min=0.01, help="Time limit of each stage.")] = None,
     engine: Engine = None,
+    share: Annotated[
+        bool,
+        typer.Option("--share", help="Take results from the DVC remote if it has them, and send it the others."),
+    ] = False,
 ) -> None:
     """Run the campaign in params.yaml. Stages that are up to date are skipped."""
     environment.silence_stages()
@@ -33,9 +37,9 @@ def run(
     from codline.orchestration.refused_params import campaign_params
     from codline.orchestration.workspace import open_workspace
 
-    with open_workspace() as workspace, campaign_params(workspace, changes, preset):
+    with open_workspace(share) as workspace, campaign_params(workspace, changes, preset):
         check_answers()
-        if not stale_stages():
+        if not share and not stale_stages():
             display.print_learning_curve()
             display.print_outcome("Everything is up to date.")
             return

@@ -26,6 +26,7 @@ from codline.core.errors import (
 )
 from codline.core.files import file_version
 from codline.orchestration import dvc_lock, dvc_state
+from codline.orchestration.remote_results import RemoteResults
 from codline.orchestration.run_cache import RunCache
 from codline.runtime import dvc_repair, out_of_memory, stage_snapshot, state_directory
 from codline.runtime.pipeline import Pipeline
@@ -71,9 +72,13 @@ class RepositoryLock(Lock):  # type: ignore[misc]
 
 
 class DvcStages(threading.local):
-    """Stages of the open repository by name. Loading them takes a quarter of a second, so every thread does it once."""
+    """Stages of the open repository by name. Loading them takes a quarter of a second, so every thread does it once.
 
-    def __init__(self) -> None:
+    `shares_results`: through the DVC remote, with other machines.
+    """
+
+    def __init__(self, shares_results: bool = False) -> None:
+        self.shares_results = shares_results
         self.load()
 
     def reload(self) -> None:
@@ -85,7 +90,8 @@ class DvcStages(threading.local):
         with dvc_errors():
             self.repo = Repo()
             self.repo.lock = RepositoryLock(self.repo.lock.lockfile)
-            self.run_cache = self.repo.stage_cache = RunCache(self.repo)
+            remote = RemoteResults(self.repo) if self.shares_results else None
+            self.run_cache = self.repo.stage_cache = RunCache(self.repo, remote)
             self.stages: dict[str, PipelineStage] = {stage.addressing: stage for stage in self.repo.index.stages}
 
     def reproduce(self, name: str) -> bool:
@@ -98,7 +104,9 @@ class DvcStages(threading.local):
         kernel_kills = out_of_memory.kernel_kills()
         try:
             with self.repo.lock:
-                return dvc_lock.reproduce_and_record(self.stages[name], self.run_cache.objects)
+                has_run = dvc_lock.reproduce_and_record(self.stages[name], self.run_cache.objects)
+            self.run_cache.send(self.stages[name])
+            return has_run
         except CodlineError:
             self.reload()  # DVC's stage now has the hashes of a result that is not recorded
             raise

@@ -10,6 +10,7 @@ from dvc.stage.serialize import to_single_stage_lockfile
 
 from codline.core.errors import DataError
 from codline.core.files import remove
+from codline.orchestration.remote_results import RemoteResults
 from codline.runtime import stage_snapshot
 from codline.runtime.lock_entries import read_entry, write_entry
 from codline.runtime.object_store import ObjectStore
@@ -20,17 +21,23 @@ class RunCache(StageCache):  # type: ignore[misc]
 
     DVC creates the directory of an entry, writes the entry under a temporary name, and renames it. A kill between mkdir
     and rename leaves an empty directory on which every later run fails. Here that is a cache miss, and an entry gets
-    its directory and its name at once.
+    its directory and its name at once. With `remote`, runs of other machines count as past runs.
     """
 
-    def __init__(self, repo: Repo) -> None:
+    def __init__(self, repo: Repo, remote: RemoteResults | None = None) -> None:
         super().__init__(repo)
+        self.remote = remote
         self.objects = ObjectStore(Path(repo.cache.local.path))
         self.restored: dict[str, str] = {}  # {stage: hash of what its result was restored for}
         self.is_restoring = False
 
     def _load(self, stage: PipelineStage) -> dict[str, Any] | None:
-        return read_entry(Path(self.cache_dir), _get_stage_hash(stage))
+        key, runs = _get_stage_hash(stage), Path(self.cache_dir)
+        entry = read_entry(runs, key)
+        if entry is None and self.remote is not None:
+            self.remote.fetch_run(key)
+            entry = read_entry(runs, key)
+        return entry
 
     def restore(self, stage: PipelineStage, *arguments: Any, **options: Any) -> None:
         """Restore a past run, unless an output in DVC's cache is damaged: then it is removed and the stage runs."""
@@ -45,7 +52,14 @@ class RunCache(StageCache):  # type: ignore[misc]
     def _create_stage(self, cache: dict[str, Any], wdir: str | None = None) -> PipelineStage:
         """Called by `restore` with the past run, before DVC looks for its outputs."""
         past = super()._create_stage(cache, wdir)
-        if self.is_restoring and any([self.objects.remove_damaged(out.hash_info.value) for out in past.outs]):
+        if not self.is_restoring:
+            return past
+        hashes = [out.hash_info.value for out in past.outs]
+        is_damaged = any([self.objects.remove_damaged(md5) for md5 in hashes])
+        if self.remote is not None:
+            self.remote.fetch_objects(hashes)
+            is_damaged = any([self.objects.remove_damaged(md5) for md5 in hashes])
+        if is_damaged:
             raise RunCacheNotFoundError(past)
         return past
 
@@ -62,6 +76,15 @@ class RunCache(StageCache):  # type: ignore[misc]
         if _can_hash(stage):
             write_entry(Path(self.cache_dir), _get_stage_hash(stage), to_single_stage_lockfile(stage))
         super().save(stage)  # finds the entry
+
+    def send(self, stage: PipelineStage) -> None:
+        """Send the recorded result of a stage to the remote, unless it has that run."""
+        if self.remote is None or not _can_hash(stage):
+            return
+        key = _get_stage_hash(stage)
+        if not self.remote.has_run(key):
+            write_entry(Path(self.cache_dir), key, to_single_stage_lockfile(stage))
+            self.remote.push(key, [out.hash_info.value for out in stage.outs])
 
     def refuse_changes(self, stage: PipelineStage) -> None:
         name = stage.addressing

@@ -12,6 +12,7 @@ from codline.core.locks import file_lock
 from codline.core.project_root import require_project_root
 from codline.orchestration import dvc_activity
 from codline.orchestration.dvc_stages import DvcStages
+from codline.orchestration.remote_results import check_remote
 from codline.runtime import dvc_repair
 from codline.runtime.background import BUSY, Background, campaign_lock
 from codline.runtime.process_lifetime import OWNER
@@ -23,9 +24,10 @@ SCAN = "scan@"
 
 
 class Workspace:
-    """The workspace of this process while it runs a campaign."""
+    """The workspace of this process while it runs a campaign. `shares_results`: through the DVC remote."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares_results: bool) -> None:
+        self.shares_results = shares_results
         self.background = Background()
         self.threads = ThreadPoolExecutor(CONCURRENT_STAGES)
         self.dvc: DvcStages | None = None
@@ -47,7 +49,7 @@ class Workspace:
         self.background.start_server()
         self.background.start_follower()
         if self.dvc is None:
-            self.dvc = DvcStages()
+            self.dvc = DvcStages(self.shares_results)
         try:
             has_run = self.dvc.reproduce(stage)
         except CodlineError:
@@ -76,8 +78,8 @@ _current: Workspace | None = None
 
 
 @contextlib.contextmanager
-def open_workspace() -> Iterator[Workspace]:
-    """Hold the workspace; a flow inside another one shares it. The lock ends with the process, however it dies."""
+def open_workspace(shares_results: bool = False) -> Iterator[Workspace]:
+    """Hold the workspace; a flow inside another one has the same. The lock ends with the process, however it dies."""
     global _current
     if _current is not None:
         yield _current
@@ -86,8 +88,10 @@ def open_workspace() -> Iterator[Workspace]:
     with file_lock(campaign_lock(), busy=BUSY, write_owner=True):
         dvc_activity.refuse_other_commands()
         dvc_repair.repair()
+        if shares_results:
+            check_remote()
         os.environ |= {OWNER: str(os.getpid()), CAMPAIGN: f"{os.getpid()}-{time.time_ns()}"}
-        _current = workspace = Workspace()
+        _current = workspace = Workspace(shares_results)
         completed = False
         try:
             yield workspace
