@@ -1,4 +1,4 @@
-"""Serves the flows as deployments from one process, without a work pool."""
+"""Deployments: served by one process here, or run by the workers of a work pool on other machines."""
 
 import contextlib
 import logging
@@ -6,17 +6,28 @@ import os
 import threading
 from collections.abc import Callable
 from typing import Any, cast
+from uuid import UUID
 
 from prefect import Flow, serve
 from prefect.deployments.runner import RunnerDeployment
+from prefect.runner.storage import GitRepository
 from prefect.types.entrypoint import EntrypointType
 
 from codline.core.errors import BusyError, InfrastructureError
 from codline.orchestration.prefect_connection import prefect_connection
 from codline.orchestration.prefect_runs import SERVE, end_served_run, mark_noted_run
+from codline.orchestration.remote_results import check_remote
+from codline.orchestration.work_pool import (
+    HEARTBEAT_SECONDS,
+    check_pool,
+    deployment_name,
+    pushed_code,
+    restart_lost_runs,
+)
 from codline.orchestration.workspace import open_workspace
 from flows.campaign import campaign
 from flows.cycle import cycle
+from flows.remote_campaign import remote_campaign
 
 
 def serve_deployments(on_ready: Callable[[], None]) -> None:
@@ -26,7 +37,7 @@ def serve_deployments(on_ready: Callable[[], None]) -> None:
     would keep its slot. Prefect serves in a thread, so that Ctrl-C and SIGTERM end a run here, without its grace time.
     """
     os.environ[SERVE] = str(os.getpid())
-    deployments = [local_deployment(flow) for flow in (campaign, cycle)]
+    deployments = [make_deployment(flow, "local") for flow in (campaign, cycle)]
     settings = {"pause_on_shutdown": False, "print_starting_message": False, "limit": 1}
     logging.getLogger("prefect.runner").setLevel(logging.WARNING)  # it reports waiting runs every second
     runner = threading.Thread(target=serve, args=deployments, kwargs=settings, daemon=True)
@@ -44,7 +55,22 @@ def serve_deployments(on_ready: Callable[[], None]) -> None:
             end_served_run()
 
 
-def local_deployment(flow: Flow[..., Any]) -> RunnerDeployment:
+def make_deployment(flow: Flow[..., Any], name: str, **settings: Any) -> RunnerDeployment:
     """Found by module: once `prefect deploy` has run here, Prefect resolves a file path without its directory."""
-    deployment = flow.to_deployment("local", description=flow.description, entrypoint_type=EntrypointType.MODULE_PATH)
+    module = EntrypointType.MODULE_PATH
+    deployment = flow.to_deployment(name, description=flow.description, entrypoint_type=module, **settings)
     return cast(RunnerDeployment, deployment)  # typed for asynchronous callers too
+
+
+def deploy_to_pool(pool: str) -> UUID:
+    """Let the workers of a pool run campaigns of the last commit, each in a clone of its own; returns its id."""
+    code = pushed_code()
+    check_pool(pool)
+    check_remote()
+    environment = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}
+    name = deployment_name(pool, code)
+    deployment = make_deployment(remote_campaign, name, work_pool_name=pool, job_variables={"env": environment})
+    deployment.storage = GitRepository(code.repository, commit_sha=code.commit)
+    identifier = cast(UUID, deployment.apply())
+    restart_lost_runs(identifier, name)
+    return identifier

@@ -21,7 +21,7 @@ from codline.cli.clean import clean
 from codline.cli.options import EXIT_CODES, Set, parse_overrides
 from codline.cli.paper import paper
 from codline.cli.run import run
-from codline.cli.servers import serve, setup, ui
+from codline.cli.servers import deploy, serve, setup, ui
 from codline.cli.study import study
 from codline.cli.verify import verify
 from codline.core import params
@@ -99,6 +99,7 @@ def export(
 
 
 app.command(epilog="Example: codline serve, in another shell: prefect deployment run campaign/local --watch")(serve)
+app.command(epilog=f"Example: codline deploy --pool gpu    {EXIT_CODES}")(deploy)
 app.command(epilog="Example: codline ui")(ui)
 
 

@@ -8,15 +8,15 @@ from codline.core.errors import Stopped
 
 
 @contextlib.contextmanager
-def prefect_session() -> Iterator[None]:
-    """Use the local Prefect server, started if needed; Ctrl-C raises Stopped."""
+def prefect_session() -> Iterator[str]:
+    """Use the Prefect server of the user or the workspace, which is yielded; Ctrl-C raises Stopped."""
     from codline.orchestration.prefect_connection import prefect_connection
     from codline.orchestration.prefect_server import local_server
 
-    with local_server():
+    with local_server() as api:
         try:
             with prefect_connection():
-                yield
+                yield api
         except KeyboardInterrupt as error:  # typer would exit with the same code, but without a message
             raise Stopped from error
         finally:

@@ -32,6 +32,21 @@ def serve() -> None:
         deployments.serve_deployments(lambda: display.print_line(message))
 
 
+def deploy(pool: Annotated[str, typer.Option(help="Prefect work pool whose workers run the campaigns.")]) -> None:
+    """Let other machines run campaigns of the last commit: the workers of a Prefect work pool."""
+    from codline.cli.prefect_session import prefect_session
+
+    with prefect_session() as api:
+        from codline.orchestration.work_pool import REMOTE_CAMPAIGN, deployment_name, pushed_code, require_worker
+        from flows.deployments import deploy_to_pool
+
+        deploy_to_pool(pool)
+        name = f"{REMOTE_CAMPAIGN}/{deployment_name(pool, pushed_code())}"
+        display.print_line(f"{name} is deployed at {api}. Run it: prefect deployment run {name} --watch")
+        display.print_line("Its results, here: codline run --share, with the same parameters.")
+        require_worker(pool)
+
+
 def ui(
     port: Annotated[int | None, typer.Option(help="Port of MLflow's page. Default: 5017, or a free one.")] = None,
 ) -> None:

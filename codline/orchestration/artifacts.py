@@ -9,14 +9,22 @@ import sys
 from collections.abc import Iterator
 
 from prefect import get_run_logger
-from prefect.artifacts import create_image_artifact, create_link_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_image_artifact,
+    create_link_artifact,
+    create_markdown_artifact,
+    create_table_artifact,
+)
 
 from codline.core.primary_metric import primary_metric
+from codline.orchestration.dvc_lock import LOCK
 from codline.orchestration.learning_curve import evaluated_metrics
 from codline.runtime import state_directory
 from codline.runtime.campaign_identity import current_campaign
 from codline.runtime.pipeline import Pipeline
 
+LOCK_KEY = "dvc-lock"  # how the key of the artifact ends
+FENCE = "```yaml\n", "```\n"
 MLFLOW = "http://127.0.0.1:5017"  # the address at which `codline ui` serves MLflow
 
 
@@ -62,6 +70,13 @@ def publish_mlflow_link(cycle: str) -> None:
         address = f"{base}/#/experiments/{note['experiment']}/runs/{note['run']}"
         description = f"{campaign.title}: {cycle} in MLflow (codline ui)"
         create_link_artifact(address, "MLflow run", key=artifact_key(f"mlflow-{cycle}"), description=description)
+
+
+def publish_lock() -> None:
+    """Publish dvc.lock: whoever has it gets all results from the DVC remote. A study on a work pool reads it."""
+    start, end = FENCE
+    text = f"{start}{LOCK.read_text(encoding='utf-8')}{end}"
+    create_markdown_artifact(text, key=artifact_key(LOCK_KEY), description=f"{current_campaign().title}: dvc.lock")
 
 
 @contextlib.contextmanager

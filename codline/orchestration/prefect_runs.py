@@ -9,7 +9,7 @@ from uuid import UUID
 from prefect import runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterParentFlowRunId
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
@@ -82,12 +82,30 @@ def cycle_run_name() -> str:
 def mark_crashed(client: SyncPrefectClient, flow_run: UUID) -> None:
     """Mark a flow run, its nested flow runs and their tasks as crashed where Prefect still shows them as running."""
     crashed: State = Crashed(message="its process was killed")
-    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run])))
-    parent = FlowRunFilterParentFlowRunId(any_=[flow_run])
-    runs += client.read_flow_runs(flow_run_filter=FlowRunFilter(parent_flow_run_id=parent))
-    for run in runs:
-        for task in client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))):
-            if task.state is not None and not task.state.is_final():
-                client.set_task_run_state(task.id, crashed)
+    for run in [client.read_flow_run(flow_run), *children(client, flow_run)]:
+        mark_tasks_crashed(client, run.id)
         if run.state is not None and not run.state.is_final():
             client.set_flow_run_state(run.id, crashed)
+
+
+def children(client: SyncPrefectClient, flow_run: UUID) -> list[FlowRun]:
+    parent = FlowRunFilterParentFlowRunId(any_=[flow_run])
+    return client.read_flow_runs(flow_run_filter=FlowRunFilter(parent_flow_run_id=parent))
+
+
+def mark_tasks_crashed(client: SyncPrefectClient, flow_run: UUID) -> None:
+    crashed: State = Crashed(message="its process was killed")
+    for task in client.read_task_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run]))):
+        if task.state is not None and not task.state.is_final():
+            client.set_task_run_state(task.id, crashed)
+
+
+def mark_lost_children() -> None:
+    """In a flow run that is started again: mark what it had started before, on a machine that was lost, as crashed."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None or context.flow_run.run_count < 2:
+        return
+    with get_client(sync_client=True) as client:
+        mark_tasks_crashed(client, context.flow_run.id)
+        for child in children(client, context.flow_run.id):
+            mark_crashed(client, child.id)

@@ -194,20 +194,3 @@ def test_deployment_refuses_wrong_parameters_before_anything_runs(served: Projec
     assert (served.root / "params.yaml").read_bytes() == before
     late = served.run("prefect", "deployment", "run", "cycle/local", "--watch", "-p", "cycle=c2")
     assert late.returncode == 1
-
-
-def test_worker_runs_what_prefect_yaml_deploys(project: Project, finished: Project) -> None:
-    project.must("prefect", "work-pool", "create", "local", "--type", "process", "--overwrite")
-    project.must("prefect", "--no-prompt", "deploy", "--all")
-    worker = project.start("prefect", "worker", "start", "--pool", "local")
-    try:
-        done = project.run(
-            "prefect", "deployment", "run", "campaign/local", "-p", 'overrides={"report.gallery": 4}', "--watch"
-        )
-        assert done.returncode == 0, done.stdout + project.output
-    finally:
-        worker.terminate()
-        worker.wait(30)
-    assert "gallery: 4" in (project.root / "params.yaml").read_text()
-    assert project.lock != finished.lock
-    assert json.loads(project.must("dvc", "status", "--json")) == {}
