@@ -1,7 +1,8 @@
-"""The flow of a study: runs its points in worker processes, each a campaign in a git worktree of its own."""
+"""The flow of a study: runs its points, each a campaign, in worker processes here or on the machines of a work pool."""
 
 import queue
 import sys
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -14,26 +15,47 @@ from codline.core.errors import CodlineError, InfrastructureError
 from codline.orchestration.prefect_runs import recorded_run, rename_flow_run
 from codline.orchestration.study_grid import Overrides, StudyPoint
 from codline.orchestration.study_plan import StudyPlan, lock_study, plan_study, write_results
+from codline.orchestration.study_pool import PoolWorker
 from codline.orchestration.study_queue import StudyQueue
 from codline.orchestration.study_workers import BusyPoint, PointLogger, StudyRunner, Worker, worker_count
+from codline.orchestration.work_pool import require_worker
+from flows.deployments import deploy_to_pool
 
 POLL_SECONDS = 0.3  # how often it is checked whether another point can start
 RESULTS_SHARE = 20  # results are written again after this many times the seconds that it takes
-Ended = queue.SimpleQueue[tuple[Worker, StudyPoint, Exception | None]]  # points that workers have left
+Ended = queue.SimpleQueue[tuple[Worker | PoolWorker, StudyPoint, Exception | None]]  # points that workers have left
 
 
 @flow(name="study", flow_run_name="{name}", persist_result=False)
-def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1) -> None:
-    """Run the points that are not done yet, `jobs` at a time. A point that fails does not stop the others."""
+def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1, pool: str | None = None) -> None:
+    """Run the points that are not done yet, `jobs` at a time. A point that fails does not stop the others.
+
+    `pool`: a Prefect work pool whose workers run them.
+    """
     plan = plan_study(name, overrides)
     with lock_study(plan), recorded_run(f"study-{plan.study.name}"):
         rename_flow_run(plan.study.name)
-        failures = StudySchedule(plan, worker_count(plan, jobs)).run()
+        failures = StudySchedule(plan, jobs, pool).run()
         write_results(plan, draw=True)
     if failures:
         others = f"; {len(failures) - 1} more points failed" if len(failures) > 1 else ""
         done = f"{len(plan.points) - len(failures)} of {len(plan.points)} points are done, run it again to go on"
         raise type(failures[0])(f"{failures[0]}{others}; {done}")
+
+
+def start_workers(plan: StudyPlan, runner: StudyRunner, jobs: int, pool: str | None) -> list[Worker | PoolWorker]:
+    if pool is None:
+        return [Worker(runner) for _ in range(worker_count(plan, jobs))]
+    require_worker(pool)
+    deployment, restorer, lock = deploy_to_pool(pool), Worker(runner), threading.Lock()
+    return [PoolWorker(plan, deployment, pool, restorer, lock) for _ in range(min(jobs, len(plan.points)))]
+
+
+def by_arm(plan: StudyPlan) -> list[StudyPoint]:
+    """The unfinished points, one arm after the other: those of one seed share stages, and machines know of none that is
+    being computed elsewhere."""
+    arms = list(plan.study.arm_overrides)
+    return sorted(plan.unfinished, key=lambda point: arms.index(point.arm))
 
 
 @task(name="point", cache_policy=NO_CACHE, persist_result=False)
@@ -45,14 +67,15 @@ def show_point(outcome: "Future[None]") -> None:
 class StudySchedule:
     """Which points wait, which run, and which have failed."""
 
-    def __init__(self, plan: StudyPlan, jobs: int) -> None:
+    def __init__(self, plan: StudyPlan, jobs: int, pool: str | None) -> None:
         self.plan, self.runner, self.logger = plan, StudyRunner(plan), PointLogger(plan)
-        self.queue, self.running = StudyQueue(plan.unfinished, self.runner.locks.is_free), list[StudyPoint]()
-        self.idle = [Worker(self.runner) for _ in range(jobs)]
+        points = by_arm(plan) if pool else plan.unfinished
+        self.queue, self.running = StudyQueue(points, self.runner.locks.is_free), list[StudyPoint]()
+        self.idle: list[Worker | PoolWorker] = [*start_workers(plan, self.runner, jobs, pool)]
         self.outcomes = dict[StudyPoint, Future[None]]()  # of the points that have been started
         self.failures = list[CodlineError]()
         self.ended: Ended = queue.SimpleQueue()
-        self.threads = ThreadPoolExecutor(jobs + 1)
+        self.threads = ThreadPoolExecutor(len(self.idle) + 1)
         self.results: Future[None] | None = None  # being written
         self.results_due = 0.0
 
@@ -85,14 +108,14 @@ class StudySchedule:
             show_point.with_options(task_run_name=self.plan.title(point)).submit(self.outcomes[point])
         self.threads.submit(self.run_point, self.idle.pop(), point)
 
-    def run_point(self, worker: Worker, point: StudyPoint) -> None:
+    def run_point(self, worker: Worker | PoolWorker, point: StudyPoint) -> None:
         try:
             worker.run(point)
             self.ended.put((worker, point, None))
         except Exception as error:
             self.ended.put((worker, point, error))
 
-    def end(self, worker: Worker, point: StudyPoint, error: Exception | None) -> None:
+    def end(self, worker: Worker | PoolWorker, point: StudyPoint, error: Exception | None) -> None:
         self.idle.append(worker)
         self.running.remove(point)
         if isinstance(error, BusyPoint):

@@ -11,6 +11,7 @@ from codline.cli.options import Engine, Set, parse_overrides
 from codline.cli.prefect_session import prefect_session
 from codline.engine.setting import choose_engine
 
+POOL_JOBS = 32  # how many points wait or run at a pool at a time; its workers decide how many run
 MAX_DEFAULT_JOBS = 4  # each job imports torch, which takes memory
 
 
@@ -22,6 +23,9 @@ def study(
         typer.Option(min=1, help="Campaigns at a time. Default: the number of processors, at most 4."),
     ] = None,
     engine: Engine = None,
+    pool: Annotated[
+        str | None, typer.Option(help="Prefect work pool whose workers run the campaigns, on other machines.")
+    ] = None,
 ) -> None:
     """Run a study: a grid of campaigns, each in its own git worktree of the committed code. Skips what is done."""
     environment.silence_stages()
@@ -41,7 +45,7 @@ def study(
             from flows.study import study as study_flow
 
             with study_progress.live_display(plan), prefect_session():
-                study_flow(name, overrides, jobs or default_jobs())
+                study_flow(name, overrides, jobs or (POOL_JOBS if pool else default_jobs()), pool)
         else:
             with study_plan.lock_study(plan):
                 study_plan.write_results(plan, draw=True)

@@ -17,7 +17,7 @@ from codline.core.files import read_json
 from codline.orchestration import study_plan
 from codline.orchestration.learning_curve import evaluated_metrics
 from codline.orchestration.study_grid import StudyPoint
-from codline.orchestration.study_plan import StudyPlan
+from codline.orchestration.study_plan import AT_POOL, StudyPlan
 from codline.runtime.pipeline import Pipeline
 
 COLUMN_WIDTH = 16  # characters of "+84.12 ± 1.33" with its borders
@@ -92,6 +92,8 @@ def points_text(plan: StudyPlan) -> Text:
     running = [point for point in plan.points if states.get(point.name) == "running"]
     lines = [f"{done} of {len(plan.points)} points done{''.join(failed)}"]
     lines += [f"  {point.title}: {point_progress(plan, point.name)}" for point in running]
+    at_pool = [point for point in plan.points if AT_POOL in states.get(point.name, "")]
+    lines += [f"  {point.title}: {states[point.name]}" for point in at_pool]
     return Text("\n".join(lines))
 
 

@@ -25,7 +25,8 @@ from codline.runtime.background import is_tracking
 from codline.runtime.campaign_identity import SEPARATOR
 
 PointListener = Callable[[StudyPoint, str], None]
-listeners: list[PointListener] = []  # called with (point, "running" | "done" | "failed")
+listeners: list[PointListener] = []  # called with (point, its new state)
+AT_POOL = " at "  # in the state of a point at a work pool: "pending at gpu", with Prefect's name of the state
 
 
 @dataclass
@@ -36,7 +37,7 @@ class StudyPlan:
     points: list[StudyPoint]
     commit: str
     code_version: str
-    states: dict[str, str] = field(default_factory=dict)  # {name of a point: waiting, running, done or failed}
+    states: dict[str, str] = field(default_factory=dict)  # {point: waiting, running, done, failed; AT_POOL}
 
     @property
     def folder(self) -> Path:
