@@ -7,7 +7,10 @@ from codline.core.errors import InfrastructureError
 
 
 def tracking_uri() -> str:
-    return os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    """Of Postgres with the driver that codline[postgres] installs: SQLAlchemy's default is another one."""
+    address = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    scheme, _, rest = address.partition("://")
+    return f"postgresql+psycopg2://{rest}" if scheme in ("postgres", "postgresql") else address
 
 
 def unreachable(reason: str) -> InfrastructureError:

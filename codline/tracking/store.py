@@ -41,7 +41,7 @@ class MlflowStore:
         """The experiment of this name, created if missing, with the views of its run list."""
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:
-            artifacts = "mlartifacts" if tracking_uri().startswith("sqlite:") else None  # a server has its own location
+            artifacts = None if tracking_uri().startswith("http") else "mlartifacts"  # a server has its own location
             kind = {"mlflow.experimentKind": "custom_model_development"}  # which of MLflow's pages to show
             return self.client.create_experiment(name, artifacts, kind | saved_views())
         for tag, view in saved_views().items():
