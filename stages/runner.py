@@ -15,7 +15,7 @@ from codline.core import campaign_setup, params
 from codline.core.errors import CodlineError, DataError, Stopped, StorageError, disk_error
 from codline.core.files import remove
 from codline.runtime import log, process_lifetime, stage_snapshot, state_directory
-from codline.runtime.gpu_lock import acquire_gpu, hide_gpus
+from codline.runtime.gpu_lock import acquire_gpus, hide_gpus
 from codline.runtime.out_of_memory import memory_error
 from codline.runtime.recorded_outputs import refuse_damaged_inputs
 from codline.runtime.stage_times import write_times
@@ -113,7 +113,8 @@ def check_arguments(stage: Stage, arguments: dict[str, Any], raw: dict[str, Any]
         if not path.exists():
             raise DataError(f"{path}: not found; it is made by an earlier stage: run dvc repro")
     if "compute" in values:
-        acquire_gpu() if values["compute"].device in ("auto", "cuda") else hide_gpus()
+        count = getattr(values.get("params"), "processes", 1)  # of train; others run networks in one process
+        acquire_gpus(count) if values["compute"].device in ("auto", "cuda") else hide_gpus()
     return {name: value for name, value in arguments.items() if name != "params"} | values
 
 

@@ -35,7 +35,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "log"
 
 
-HOLD_GPU = "import sys; from codline.runtime.gpu_lock import acquire_gpu; acquire_gpu()"
+HOLD_GPU = "import sys; from codline.runtime.gpu_lock import acquire_gpus; acquire_gpus()"
 
 
 def starts(driver: Path) -> list[tuple[str, str]]:
