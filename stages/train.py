@@ -3,11 +3,12 @@
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
 from codline.core.params import Compute
-from codline.data import dataset_info, image_store, tables
+from codline.data import dataset_info, tables
 from codline.data.labels import read_labels, unlabeled_ids
 from codline.data.random_streams import derive_seed
 from codline.learning.recipe import Recipe as Params
@@ -36,8 +37,9 @@ def train(
     from codline.learning.checkpoints import Checkpoint
     from codline.learning.committee import train_committee
     from codline.learning.compute import configure
-    from codline.learning.fit import TrainingData, TrainingState, fit
+    from codline.learning.fit import TrainingData, TrainingState
     from codline.learning.inference import Normalize
+    from codline.learning.training_processes import StoredImages, open_fit
 
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
@@ -45,7 +47,7 @@ def train(
         objective.check_task(info.task)
     labeled_ids, labels = read_labels(labeled, tables.LABELED, len(info.classes))
     data = TrainingData(
-        take=image_store.open_image_store(images).take,
+        take=StoredImages(images),
         labeled_ids=labeled_ids,
         labels=labels,
         unlabeled_ids=unlabeled_ids(pool, labeled),
@@ -57,7 +59,7 @@ def train(
     context = TrainingContext(
         image_shape=info.shape,
         previous_network=copy.deepcopy(network) if card.cycle != "init" else None,
-        make_independent=lambda: card.spec.seeded_network(card.classes, card.shape, derive_seed(seed, "independent")),
+        make_independent=partial(card.spec.seeded_network, card.classes, card.shape, derive_seed(seed, "independent")),
         previous_auxiliary=auxiliary_networks.objective_states(before),
     )
     if params.start_from == "fresh":
@@ -66,7 +68,11 @@ def train(
     inputs = [dataset, pool, labeled, previous_model, previous_auxiliary]
     checkpoint = Checkpoint(inputs, params=params.model_dump(), seed=seed, cycle=cycle, compute=compute.model_dump())
     resume = checkpoint.read()
-    with progress_bar(f"train@{cycle}", "epochs", (1 + params.committee) * params.epochs) as advance:
+    epochs = (1 + params.committee) * params.epochs
+    with (
+        progress_bar(f"train@{cycle}", "epochs", epochs, params.processes) as advance,
+        open_fit(params.processes, compute) as fit,
+    ):
 
         def on_epoch(state: TrainingState) -> None:
             checkpoint.write_if_due(state, params.epochs)
@@ -77,7 +83,7 @@ def train(
         training_seed = derive_seed(seed, "training", cycle)
         final = fit(network, data, params, context, seed=training_seed, resume=resume, on_epoch=on_epoch)
         members = train_committee(
-            params, data, card, before, checkpoint, seed=seed, cycle=cycle,
+            fit, params, data, card, before, checkpoint, seed=seed, cycle=cycle,
             advance=lambda done: advance(done, curve=final.curve),
         )  # fmt: skip
 

@@ -2,19 +2,22 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor
 
 from codline.data.random_streams import derive_seed
 from codline.learning.auxiliary_networks import MEMBER, OBJECTIVE, objective_states
 from codline.learning.checkpoints import Checkpoint
-from codline.learning.fit import TrainingData, TrainingState, fit
+from codline.learning.fit import TrainingData, TrainingState
 from codline.learning.model_file import ModelCard, tensors_under
 from codline.learning.recipe import Recipe
+from codline.learning.training_processes import Fit
 from codline.objectives.base import TrainingContext
 
 
 def train_committee(
+    fit: Fit,
     recipe: Recipe,
     data: TrainingData,
     card: ModelCard,
@@ -43,7 +46,7 @@ def train_committee(
         context = TrainingContext(
             image_shape=card.shape,
             previous_network=previous_network,
-            make_independent=lambda: card.spec.seeded_network(card.classes, card.shape, independent_seed),
+            make_independent=partial(card.spec.seeded_network, card.classes, card.shape, independent_seed),
             previous_auxiliary=objective_states(before),
         )
 

@@ -19,7 +19,9 @@ from codline.learning.auxiliary_networks import OBJECTIVE, SNAPSHOT, STEPS
 from codline.learning.compute import autocast
 from codline.learning.inference import Normalize, TakeImages, batch_slices
 from codline.learning.model_file import tensors_under
+from codline.learning.rank_group import OneProcess
 from codline.learning.recipe import Recipe
+from codline.models.networks.batch_parts import BatchDraws, BatchPart
 from codline.models.networks.network import Network
 from codline.models.networks.transfer import to_device
 from codline.objectives.base import TrainingBatch, TrainingContext
@@ -54,14 +56,17 @@ def fit(
     seed: int,
     resume: TrainingState | None = None,
     on_epoch: Callable[[TrainingState], None] = lambda _: None,
+    group: OneProcess | None = None,
 ) -> TrainingState:
     """Train the network in place. Training continues from `resume`, a state that an earlier call gave to `on_epoch`.
 
     The state's tensors are those being trained, not copies, which would double the memory: `on_epoch` must write
-    them to disk or copy them before it returns.
+    them to disk or copy them before it returns. With several processes, each calls this with its `group`.
     """
-    run = TrainingRun(network, data, recipe, context, seed)
+    run = TrainingRun(network, data, recipe, context, seed, group)
     state = resume or TrainingState()
+    if run.group.processes > 1:
+        run.rehearse_step()
     if resume is not None:
         run.restore(resume)
     for epoch in range(state.epoch, recipe.epochs):
@@ -75,9 +80,16 @@ class TrainingRun:
     """The network, the objectives' auxiliary modules, the optimizer and the random streams of one training."""
 
     def __init__(
-        self, network: Network, data: TrainingData, recipe: Recipe, context: TrainingContext, seed: int
+        self,
+        network: Network,
+        data: TrainingData,
+        recipe: Recipe,
+        context: TrainingContext,
+        seed: int,
+        group: OneProcess | None = None,
     ) -> None:
-        self.network, self.data, self.recipe = network, data, recipe
+        self.network, self.data, self.recipe, self.seed = network, data, recipe, seed
+        self.group = group or OneProcess()
         self.device, self.targets = data.normalize.device, CachedTargets(data.labels, data.classes)
         torch.manual_seed(seed)  # for random layers such as dropout
         self.generator = torch.Generator().manual_seed(seed)  # for shuffling and augmentation
@@ -96,6 +108,13 @@ class TrainingRun:
         additional = [each for module in self.auxiliary.values() for each in module.trainable_parameters()]
         self.optimizer = make_optimizer(recipe, [*network.parameters(), *additional])
         self.milestone = max(1, round(recipe.decay_at * recipe.epochs))
+        has_unlabeled = len(data.unlabeled_ids) > 1
+        self.active = [
+            module
+            for module in self.auxiliary.values()
+            if module.has_loss and (has_unlabeled or not module.uses_unlabeled)
+        ]
+        self.step_losses = self.group.synchronize([network, *self.active], self.forward_losses)
         self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.optimizer, [self.milestone], recipe.decay_by)
         before_end = [resolve_amount(snapshot, self.total_steps) for snapshot in recipe.snapshots]
         if before_end and max(before_end) > self.total_steps:
@@ -110,6 +129,7 @@ class TrainingRun:
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
         """One pass over the labeled images. Returns a row of the training curve."""
+        self.group.start_epoch(self.seed, epoch)
         order = torch.randperm(len(self.data.labeled_ids), generator=self.generator).numpy()
         count, correct = 0, torch.zeros((), dtype=torch.int64, device=self.device)
         task_sum = unsupervised_sum = torch.zeros((), device=self.device)
@@ -119,6 +139,8 @@ class TrainingRun:
             count, correct = count + len(batch), correct + correct_in_batch
             task_sum = task_sum + task * len(batch)
             unsupervised_sum = unsupervised_sum + unsupervised * len(batch)
+        task_sum, unsupervised_sum = self.group.mean(task_sum), self.group.mean(unsupervised_sum)
+        correct = self.group.total(correct)
         self.raise_if_diverged(epoch, float(task_sum + unsupervised_sum), count)
         rate = float(self.optimizer.param_groups[0]["lr"])
         self.schedule.step()
@@ -140,11 +162,23 @@ class TrainingRun:
                 f"lower train.learning_rate (now {self.recipe.learning_rate})"
             )
 
+    def rehearse_step(self) -> None:
+        """Compute the gradients of a step and undo it.
+
+        DistributedDataParallel adds gradients up in the order in which the first backward pass has computed them, but
+        only from the second one on: with three processes, last bits would depend on where a training is resumed.
+        """
+        before = TrainingState(tensors={key: value.clone() for key, value in self.tensors().items()})
+        task, unsupervised, _ = self.compute_losses(np.arange(len(self.data.labeled_ids))[self.batches[0]])
+        (task + unsupervised).backward()
+        self.restore(before)
+
     def train_step(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """One step of the optimizer. Returns the task loss, the unsupervised loss and the number of correct images."""
-        images, targets = self.labeled_batch(rows)
-        with autocast(self.device):
-            labeled, task, unsupervised = self.forward_losses(images, targets)
+        """One step of the optimizer. Returns the task loss, the unsupervised loss and the number of correct images.
+
+        Of several processes, each returns those of its part of the batch, the losses times the weight of the part.
+        """
+        task, unsupervised, correct = self.compute_losses(rows)
         self.optimizer.zero_grad()
         (task + unsupervised).backward()
         self.optimizer.step()
@@ -152,30 +186,32 @@ class TrainingRun:
             module.update(self.network)
         self.step += 1
         self.save_snapshot()
-        return task.detach(), unsupervised.detach(), task_loss.correct_count(labeled.logits, targets)
+        return task.detach(), unsupervised.detach(), correct
 
-    def forward_losses(self, images: Tensor, targets: Tensor) -> tuple[TrainingBatch, Tensor, Tensor]:
-        """The outputs of the labeled images, the task loss and the sum of the objectives' losses."""
+    def compute_losses(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+        part = self.group.part(len(rows))
+        images, targets = self.labeled_batch(rows, part)
+        with autocast(self.device):
+            return self.step_losses(images, targets, part)
+
+    def forward_losses(self, images: Tensor, targets: Tensor, part: BatchPart) -> tuple[Tensor, Tensor, Tensor]:
+        """The task loss, the sum of the objectives' losses and the number of correct images."""
         for module in self.auxiliary.values():
             module.start_step(self.step / self.total_steps)
-        has_unlabeled = len(self.data.unlabeled_ids) > 1
-        active = [
-            module
-            for module in self.auxiliary.values()
-            if module.has_loss and (has_unlabeled or not module.uses_unlabeled)
-        ]
-        stage_targets = targets if any(module.uses_stages for module in active) else None
+        stage_targets = targets if any(module.uses_stages for module in self.active) else None
         added = torch.zeros((), device=self.device)
-        if any(module.uses_unlabeled for module in active):
-            pixels = self.unlabeled_batch()
+        if any(module.uses_unlabeled for module in self.active):
+            pixels, unlabeled_part = self.unlabeled_batch()
             labeled, unlabeled = self.forward_both(images, self.data.normalize(pixels), stage_targets)
-            for module in active:
-                added = added + module.loss(labeled, self.with_view(unlabeled, pixels, module))
+            labeled, unlabeled = weighted(labeled, part), weighted(unlabeled, unlabeled_part)
+            for module in self.active:
+                added = added + module.loss(labeled, self.with_view(unlabeled, pixels, unlabeled_part, module))
         else:
-            labeled = self.forward(images, stage_targets)
-            for module in active:
+            labeled = weighted(self.forward(images, stage_targets), part)
+            for module in self.active:
                 added = added + module.loss(labeled, labeled)
-        return labeled, task_loss.mean_loss(labeled.logits, targets), added
+        task = task_loss.mean_loss(labeled.logits, targets) * self.group.task_weight(targets, part)
+        return task, added, task_loss.correct_count(labeled.logits, targets) * (part.image_weight > 0)
 
     def forward(self, images: Tensor, stage_targets: Tensor | None = None) -> TrainingBatch:
         """With the stages' outputs and the losses of the images if their targets are given."""
@@ -186,9 +222,11 @@ class TrainingRun:
         features = self.network.body(images)
         return TrainingBatch(images, features, self.network.head(features).float())
 
-    def with_view(self, unlabeled: TrainingBatch, pixels: Tensor, module: AuxiliaryModule) -> TrainingBatch:
+    def with_view(
+        self, unlabeled: TrainingBatch, pixels: Tensor, part: BatchPart, module: AuxiliaryModule
+    ) -> TrainingBatch:
         """The unlabeled batch, with the outputs of another view of it if the module asks for one."""
-        view = module.unlabeled_view(pixels, self.generator)
+        view = module.unlabeled_view(pixels, BatchDraws(self.generator, part))
         if view is None:
             return unlabeled
         return replace(unlabeled, view_logits=self.forward(self.data.normalize(view)).logits)
@@ -206,18 +244,21 @@ class TrainingRun:
         )
         return labeled, unlabeled
 
-    def labeled_batch(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Augmented images and their targets."""
+    def labeled_batch(self, rows: np.ndarray, part: BatchPart) -> tuple[Tensor, Tensor]:
+        """Augmented images of a part of the batch, and their targets."""
+        rows = rows[part.rows]
         ids, targets = self.data.labeled_ids[rows], self.targets(rows)
         if targets.ndim == 1:
-            images = self.data.normalize(self.augmented_images(ids))
+            images = self.data.normalize(self.augmented_images(ids, part))
             return images, to_device(torch.from_numpy(targets.astype(np.int64)), self.device)
         pixels, masks = (to_device(torch.from_numpy(array), self.device) for array in (self.data.take(ids), targets))
-        images, masks = self.recipe.augment.with_masks(pixels, masks, self.generator)
+        images, masks = self.recipe.augment.with_masks(pixels, masks, self.generator, part)
         return self.data.normalize(images), masks.long()
 
-    def unlabeled_batch(self) -> Tensor:
-        return self.augmented_images(self.random_unlabeled_ids() if self.repeated_ids is None else self.repeated_ids)
+    def unlabeled_batch(self) -> tuple[Tensor, BatchPart]:
+        ids = self.random_unlabeled_ids() if self.repeated_ids is None else self.repeated_ids
+        part = self.group.part(len(ids))
+        return self.augmented_images(ids[part.rows], part), part
 
     def random_unlabeled_ids(self) -> np.ndarray:
         """Without replacement within the batch. NumPy's `choice` takes the same time for pools of any size."""
@@ -225,9 +266,9 @@ class TrainingRun:
         ids, count = self.data.unlabeled_ids, self.recipe.unlabeled_batch_size
         return np.random.default_rng(int(seed)).choice(ids, min(count, len(ids)), replace=False)
 
-    def augmented_images(self, ids: np.ndarray) -> Tensor:
+    def augmented_images(self, ids: np.ndarray, part: BatchPart) -> Tensor:
         """Not normalized yet: padding is black."""
-        return self.recipe.augment(to_device(torch.from_numpy(self.data.take(ids)), self.device), self.generator)
+        return self.recipe.augment(to_device(torch.from_numpy(self.data.take(ids)), self.device), self.generator, part)
 
     def save_snapshot(self) -> None:
         """Copy the weights if the recipe asks for a snapshot at this step."""
@@ -284,6 +325,10 @@ class TrainingRun:
             moment = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
             optimizer_state["state"].setdefault(int(index), {})[key] = moment
         self.optimizer.load_state_dict(optimizer_state)
+
+
+def weighted(batch: TrainingBatch, part: BatchPart) -> TrainingBatch:
+    return replace(batch, image_weight=part.image_weight, pair_weight=part.pair_weight)
 
 
 def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

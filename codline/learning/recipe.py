@@ -31,6 +31,8 @@ class Recipe(Section):
     optimizer: Literal["sgd", "adam"] = "sgd"
     epochs: PositiveInt
     batch_size: int = Field(ge=2)
+    # How many share every batch. Decides bits, as compute.threads does; docs/performance.md tells when to use it.
+    processes: int = Field(default=1, ge=1, le=256)
     # If the last batch of an epoch is less than this share of batch_size, it joins the one before it: batch norm on a
     # few images costs several points of accuracy (docs/log.md).
     smallest_batch: float = Field(default=0.25, ge=0, lt=1)
@@ -53,6 +55,14 @@ class Recipe(Section):
             expected = "the list train.objectives: [{name: ema}], or [] for labels alone"
             raise UserError(f"params.yaml: train.objective: found one objective, expected {expected}")
         return values
+
+    @field_validator("processes")
+    @classmethod
+    def check_processes(cls, processes: int, info: ValidationInfo) -> int:
+        batch_size = info.data.get("batch_size", 2 * processes)
+        if processes > 1 and batch_size < 2 * processes:
+            raise ValueError(f"at most {batch_size // 2}: two images of a batch of {batch_size} for each process")
+        return processes
 
     @field_validator("momentum")
     @classmethod

@@ -32,6 +32,9 @@ class TrainingBatch:
     losses: "Tensor | None" = None  # task loss of each image
     # Only for auxiliary modules with an `unlabeled_view`: the network's outputs for it.
     view_logits: "Tensor | None" = None
+    # Not 1 if several processes share the step: see codline/models/networks/batch_parts.py.
+    image_weight: float = 1.0
+    pair_weight: float = 1.0
 
 
 @dataclass(frozen=True)

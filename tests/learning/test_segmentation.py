@@ -22,6 +22,7 @@ from codline.learning import inference, model_file, task_loss
 from codline.learning.augmentation import Augmentation
 from codline.learning.image_losses import image_losses
 from codline.learning.image_transforms import random_square
+from codline.models.networks.batch_parts import BatchDraws, whole_batch
 from codline.report import query_images
 from codline.scoring import scorers
 from codline.strategies.base import Outputs, PoolChunk
@@ -67,9 +68,13 @@ def test_augmentation_with_masks_moves_both_alike_and_padding_has_no_class(
     assert crop or not (targets == IGNORE_INDEX).any()
 
 
+def make_draws(count: int) -> BatchDraws:
+    return BatchDraws(torch.Generator().manual_seed(0), whole_batch(count))
+
+
 def test_random_square_has_every_position_within_the_image() -> None:
     images = torch.arange(30).reshape(1, 1, 5, 6).repeat(200, 1, 1, 1)
-    squares = random_square(images, 3, torch.Generator().manual_seed(0))
+    squares = random_square(images, 3, make_draws(200))
     assert squares.shape == (200, 1, 3, 3)
     corners = squares[:, 0, 0, 0]
     assert set(corners.tolist()) == {6 * top + left for top in range(3) for left in range(4)}
@@ -78,7 +83,7 @@ def test_random_square_has_every_position_within_the_image() -> None:
 
 
 def test_random_square_keeps_a_side_that_is_too_short_whole() -> None:
-    assert random_square(torch.rand(2, 3, 4, 9), 6, torch.Generator().manual_seed(0)).shape == (2, 3, 4, 6)
+    assert random_square(torch.rand(2, 3, 4, 9), 6, make_draws(2)).shape == (2, 3, 4, 6)
 
 
 @given(seeds)

@@ -5,6 +5,7 @@ import torch
 from torch import Generator, Tensor
 
 from codline.core.errors import UserError
+from codline.models.networks.batch_parts import BatchDraws, whole_batch
 from codline.objectives.base import TrainingBatch
 from codline.objectives.fixmatch import FixmatchObjective
 from codline.objectives.modules import strong_augmentation
@@ -16,6 +17,10 @@ FULL = torch.ones(1, 1, 1, 1)
 
 def make_generator(seed: int) -> Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def make_draws(images: Tensor, seed: int = 0) -> BatchDraws:
+    return BatchDraws(make_generator(seed), whole_batch(len(images)))
 
 
 def random_images(count: int, channels: int = 3, size: int = 16) -> Tensor:
@@ -46,7 +51,7 @@ def test_segmentation_is_refused_with_one_sentence() -> None:
 def test_strong_augmentation_follows_the_generator_and_changes_nearly_every_image(channels: int) -> None:
     images = random_images(64, channels)
     before = images.clone()
-    first, again, other = (augment_strongly(images, 1.0, make_generator(seed)) for seed in (1, 1, 2))
+    first, again, other = (augment_strongly(images, 1.0, make_draws(images, seed)) for seed in (1, 1, 2))
     assert torch.equal(images, before)
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -58,7 +63,8 @@ def test_every_operation_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = set()
     watched = [lambda images, _, number=number: drawn.add(number) or images for number in range(len(OPERATIONS))]
     monkeypatch.setattr(strong_augmentation, "OPERATIONS", watched)
-    augment_strongly(random_images(128), 1.0, make_generator(0))
+    images = random_images(128)
+    augment_strongly(images, 1.0, make_draws(images))
     assert drawn == set(range(len(OPERATIONS)))
 
 
@@ -109,7 +115,7 @@ def test_warp_shifts_and_turns_images_that_are_not_square() -> None:
 
 def test_erased_square_is_grey_and_at_most_half_as_wide_as_the_image() -> None:
     images = torch.zeros(200, 1, 16, 16, dtype=torch.uint8)
-    erased = erase_square(images, 1.0, make_generator(0)) == 127
+    erased = erase_square(images, 1.0, make_draws(images)) == 127
     assert erased.flatten(1).sum(1).amax() == 8 * 8
     assert erased.any(0).all()
-    assert erase_square(images, 0.5, make_generator(0)).eq(127).flatten(1).sum(1).amax() == 4 * 4
+    assert erase_square(images, 0.5, make_draws(images)).eq(127).flatten(1).sum(1).amax() == 4 * 4

@@ -108,6 +108,15 @@ def test_stage_starts_cuda_with_the_gpu_alone_that_it_has_locked(
     assert {gpus for _, gpus in starts(driver)} == {"2"}
 
 
+def test_training_in_two_processes_starts_cuda_with_a_gpu_for_each(workspace: Workspace, driver: Path) -> None:
+    workspace.change(**{"compute.device": "auto", "train.processes": 2})
+    with locked("4"), locked("7"):
+        run(workspace, "train", CUDA_VISIBLE_DEVICES="4,7,2,0")
+    (first, gpu), (second, other_gpu) = starts(driver)
+    assert first != second
+    assert {gpu, other_gpu} == {"2", "0"}
+
+
 def test_forked_stages_start_cuda_with_a_gpu_each_and_the_fork_server_does_not(
     workspace: Workspace, driver: Path
 ) -> None:

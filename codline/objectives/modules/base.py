@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
+from codline.models.networks.batch_parts import BatchDraws
 from codline.models.networks.network import Network
 from codline.objectives.base import TrainingBatch
 
@@ -22,12 +23,15 @@ class AuxiliaryModule(nn.Module):
     def start_step(self, progress: float) -> None:
         """Called before every step, with the completed fraction of the training."""
 
-    def unlabeled_view(self, images: Tensor, generator: Generator) -> Tensor | None:
+    def unlabeled_view(self, images: Tensor, draws: BatchDraws) -> Tensor | None:
         """Another view of the augmented, unlabeled uint8 images, if the loss needs the network's outputs for one."""
         return None
 
     def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
-        """With `uses_unlabeled` False, `unlabeled` may be the labeled batch again."""
+        """A mean over images, times the batch's `image_weight`, or over pairs, times its `pair_weight`.
+
+        With `uses_unlabeled` False, `unlabeled` may be the labeled batch again.
+        """
         raise NotImplementedError
 
     def update(self, network: Network) -> None:

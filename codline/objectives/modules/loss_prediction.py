@@ -34,7 +34,8 @@ class LossPrediction(AuxiliaryModule):
         assert labeled.losses is not None
         detach = self.progress >= self.objective.detach_at
         stages = [stage.detach() for stage in labeled.stages] if detach else labeled.stages
-        return self.objective.weight * self.objective.ranking_loss(self.predictor(stages).float(), labeled.losses)
+        weight = self.objective.weight * labeled.pair_weight
+        return weight * self.objective.ranking_loss(self.predictor(stages).float(), labeled.losses)
 
 
 @torch.no_grad()

@@ -17,7 +17,8 @@ class PreviousModel(AuxiliaryModule):
         self.network = copy.deepcopy(network).requires_grad_(False)
 
     def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
-        return self.objective.weight * self.objective.distance(unlabeled.logits, self.logits(unlabeled.images))
+        weight = self.objective.weight * unlabeled.image_weight
+        return weight * self.objective.distance(unlabeled.logits, self.logits(unlabeled.images))
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:

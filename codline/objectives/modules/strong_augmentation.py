@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn import functional
 
+from codline.models.networks.batch_parts import BatchDraws
 from codline.models.networks.transfer import to_device
 
 COUNT = 2  # operations per image
@@ -21,30 +22,30 @@ Operation = Callable[[Tensor, Tensor], Tensor]
 LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in a grey image
 
 
-def augment_strongly(images_BCHW: Tensor, strength: float, generator: Generator) -> Tensor:
+def augment_strongly(images_BCHW: Tensor, strength: float, draws: BatchDraws) -> Tensor:
     """uint8 images in, uint8 images out. The draws are on the CPU, so that they are the same for every device."""
-    B, device = len(images_BCHW), images_BCHW.device
+    device = images_BCHW.device
     operations = [each for each in OPERATIONS if each is not saturation or images_BCHW.shape[1] == len(LUMA)]
     pixels_BCHW = images_BCHW.float()
     for _ in range(COUNT):
-        drawn_B = torch.randint(len(operations), (B,), generator=generator)
-        magnitude_B = to_device(strength * (2 * torch.rand(B, generator=generator) - 1), device)
+        drawn_B = draws.integers(len(operations))
+        magnitude_B = to_device(strength * (2 * draws.uniform() - 1), device)
         for number, operation in enumerate(operations):
             rows = (drawn_B == number).nonzero().squeeze(1)
             if len(rows):
                 rows = to_device(rows, device)
                 changed = operation(pixels_BCHW[rows], magnitude_B[rows, None, None, None])
                 pixels_BCHW[rows] = changed.round().clamp(0, 255)
-    return erase_square(pixels_BCHW.to(torch.uint8), strength, generator)
+    return erase_square(pixels_BCHW.to(torch.uint8), strength, draws)
 
 
-def erase_square(images_BCHW: Tensor, strength: float, generator: Generator) -> Tensor:
+def erase_square(images_BCHW: Tensor, strength: float, draws: BatchDraws) -> Tensor:
     """The square's center is any pixel, so part of it may be outside."""
-    B, _, H, W = images_BCHW.shape
+    H, W = images_BCHW.shape[2:]
     half = strength * CUTOUT * min(H, W) / 2
     is_inside = []
     for length in (H, W):
-        center_B = to_device(torch.randint(length, (B,), generator=generator), images_BCHW.device)
+        center_B = to_device(draws.integers(length), images_BCHW.device)
         distance = torch.arange(length, device=images_BCHW.device) - center_B[:, None]
         is_inside.append((distance >= -half) & (distance < half))
     return images_BCHW.masked_fill(is_inside[0][:, None, :, None] & is_inside[1][:, None, None, :], GREY)

@@ -42,11 +42,13 @@ class Teacher(AuxiliaryModule):
     def loss(self, labeled: TrainingBatch, unlabeled: TrainingBatch) -> Tensor:
         distance, weight = self.objective.distance, self.objective.weight
         if self.second is None:
-            return weight * distance(unlabeled.logits, self.logits(unlabeled.images))
+            return weight * unlabeled.image_weight * distance(unlabeled.logits, self.logits(unlabeled.images))
         pairs = [(batch, self.second(batch.features).float()) for batch in (labeled, unlabeled)]
         zero = torch.zeros(())
-        to_second = sum((distance(batch.logits, second) for batch, second in pairs), zero)
-        to_teacher = sum((distance(second, self.logits(batch.images)) for batch, second in pairs), zero)
+        to_second = sum((batch.image_weight * distance(batch.logits, second) for batch, second in pairs), zero)
+        to_teacher = sum(
+            (batch.image_weight * distance(second, self.logits(batch.images)) for batch, second in pairs), zero
+        )
         return weight * (to_second + to_teacher)
 
     @torch.no_grad()
