@@ -10,7 +10,7 @@ export DO_NOT_TRACK := true
 export MLFLOW_DISABLE_TELEMETRY := true
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 
-BENCHMARKS := training_step sampling_time selection scoring passes memory strategy_memory scale disk orchestration studies
+BENCHMARKS := training_step training_processes sampling_time selection scoring passes memory strategy_memory scale disk orchestration studies
 
 .PHONY: demo test test-fast test-slow faults bench lint format setup ui serve lock clean help
 .DEFAULT_GOAL := help

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ruamel.yaml import YAML
 
 from codline.core import params
-from codline.core.errors import CodlineError, DataError, disk_error
+from codline.core.errors import CodlineError, DataError, InfrastructureError, disk_error
 from codline.core.files import file_version, read_json, write_text
 from codline.core.locks import KeyLocks, file_lock
 from codline.runtime import lock_entries, log, process_lifetime, state_directory
@@ -208,6 +208,9 @@ def run_point(cache: StudyCache, request: dict[str, Any]) -> dict[str, Any]:
     except BusyStage as busy:
         return {"busy": busy.key}
     except StageError as failed:
+        if isinstance(failed.error, InfrastructureError):  # the study runs the point again, in another worker
+            sys.stderr.write(f"codline: {failed.stage}: {failed.error}\n")
+            sys.exit(InfrastructureError.exit_code)
         return error_answer(failed.stage, failed.error)
     except CodlineError as error:
         return error_answer("", error)

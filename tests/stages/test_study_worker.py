@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from codline.core import params
-from codline.core.errors import TrainingError
+from codline.core.errors import InfrastructureError, TrainingError
 from codline.runtime.recorded_outputs import read_recorded_outputs
 from stages.study_worker import StudyCache, run_point
 from tests.bits import flip_bit
@@ -152,3 +152,31 @@ def test_stage_is_refused_if_an_input_changes_while_it_runs(points: Points, monk
     monkeypatch.setattr(select, "select", select_and_edit)
     answer = points.run("other", seed=2)
     assert "outputs.parquet changed while select@c1 ran" in answer["sentence"]
+
+
+@pytest.mark.slow
+def test_point_that_trains_in_two_processes_has_the_same_bytes_again(
+    points: Points, tmp_path: Path, fork_server_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in fork_server_environment.items():
+        monkeypatch.setenv(name, value)
+    changes = {"train.processes": 2} | params.cycle_chain(1)
+    assert "curve" in points.run("random", **changes)
+    assert points.computed("random") >= {"train@c1"}
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    assert "curve" in Points(alone).run("random", **changes)
+    assert Points(alone).lock("random") == points.lock("random")
+
+
+def test_worker_ends_when_a_process_of_its_stage_dies_so_that_the_point_runs_in_another(
+    points: Points, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def die(*_: Any) -> None:
+        raise InfrastructureError("a process of the training died")
+
+    monkeypatch.setattr("stages.runner.execute", die)
+    with pytest.raises(SystemExit) as ended:
+        points.run("other", seed=3)
+    assert ended.value.code == InfrastructureError.exit_code
+    assert capfd.readouterr().err == "codline: prepare: a process of the training died\n"

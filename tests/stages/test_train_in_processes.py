@@ -1,26 +1,29 @@
 """The stage train in several processes: same bytes after a kill, no process left, and all that it is combined with."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from codline.core.errors import InfrastructureError
+from codline.core.errors import InfrastructureError, Stopped
 from codline.engine.local_workers import PassWorker
 from codline.learning import checkpoints
 from codline.learning.auxiliary_networks import count_members, read_auxiliary, snapshot_steps
 from codline.learning.checkpoints import Checkpoint
 from codline.learning.fit import TrainingState
 from codline.runtime import state_directory
-from tests.project import running_processes
+from tests.project import restore_ctrl_c, running_processes
 from tests.workspace import REPOSITORY, Workspace
 
 pytestmark = pytest.mark.slow
+WAIT_SECONDS = 200  # the fork server may still be importing torch
 OBJECTIVES = [{"name": "ema", "buffers": "averaged"}, {"name": "cyclic"}, {"name": "ll4al", "width": 4}]
 
 
@@ -62,6 +65,7 @@ def test_train_writes_the_same_bytes_after_one_of_its_processes_was_killed(
         patch.setattr(Checkpoint, "write", write_and_kill)
         for path in in_two.outputs("train", "c2"):
             path.unlink()
+        shutil.rmtree(state_directory.state_root() / "checkpoints")
         with pytest.raises(InfrastructureError):
             in_two.run("train", "c2")
     assert not any(path.exists() for path in in_two.outputs("train", "c2"))
@@ -73,50 +77,64 @@ def test_train_writes_the_same_bytes_after_one_of_its_processes_was_killed(
     assert read_outputs(in_two) == expected
 
 
-def start_stage(workspace: Workspace) -> subprocess.Popen[str]:
-    """Train for ever; returns when all processes train."""
+@contextmanager
+def running_stage(workspace: Workspace) -> Iterator[subprocess.Popen[str]]:
+    """A training that would take hours, once all of its processes train."""
     workspace.change(**{"train.epochs": 100_000, "train.committee": 0})
-    words = [
-        word
-        for name, value in workspace.pipeline.arguments("train", "c2").items()
-        for word in (f"--{name.replace('_', '-')}", value)
-    ]
+    arguments = workspace.pipeline.arguments("train", "c2").items()
+    words = [word for name, value in arguments for word in (f"--{name.replace('_', '-')}", value)]
     stage = subprocess.Popen(
         [sys.executable, "-m", "stages", "train", *words],
         env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=restore_ctrl_c,
     )
-    wait_until(lambda: (state_directory.read_note("progress", "train@c2") or {}).get("done", 0) > 1)
-    return stage
+    try:
+        wait_until(lambda: stage.poll() is not None or finished_epochs() > 1)
+        yield stage
+    finally:
+        stage.kill()
+        stage.communicate()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
+def finished_epochs() -> int:
+    return (state_directory.read_note("progress", "train@c2") or {"done": 0})["done"]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_all_processes_end_with_the_stage(in_two: Workspace, number: signal.Signals) -> None:
-    with start_stage(in_two) as stage:
-        assert (state_directory.read_note("progress", "train@c2") or {})["workers"] == 2
-        processes = running_processes(in_two.root)
-        assert len(processes) == 3  # the command, and two that are forked from the server
-        os.killpg(stage.pid, number)
-        wait_until(lambda: not running_processes(in_two.root), 30)
+def processes_of_training(workspace: Workspace) -> set[int]:
+    """The command, and those that are forked from the server."""
+    return set(running_processes(workspace.root)) - {os.getpid()}
+
+
+def test_all_processes_end_with_a_stage_that_is_killed(in_two: Workspace) -> None:
+    with running_stage(in_two) as stage:
+        assert len(processes_of_training(in_two)) == 3
+        stage.kill()
+        wait_until(lambda: not processes_of_training(in_two))
+
+
+def test_ctrl_c_ends_all_processes(in_two: Workspace) -> None:
+    with running_stage(in_two) as stage:
+        for process in processes_of_training(in_two):  # as a terminal does
+            os.kill(process, signal.SIGINT)
+        assert stage.wait(WAIT_SECONDS) == Stopped.exit_code
+        wait_until(lambda: not processes_of_training(in_two))
 
 
 def test_stage_ends_with_exit_code_7_when_one_of_its_processes_dies(in_two: Workspace) -> None:
-    with start_stage(in_two) as stage:
-        youngest = max(set(running_processes(in_two.root)) - {os.getpid()})
-        os.kill(youngest, signal.SIGKILL)
-        _, output = stage.communicate(timeout=60)
+    with running_stage(in_two) as stage:
+        os.kill(max(processes_of_training(in_two)), signal.SIGKILL)
+        _, output = stage.communicate(timeout=WAIT_SECONDS)
         assert stage.returncode == InfrastructureError.exit_code
-        assert (
-            output
-            == "codline: train@c2: a process of the training died; run it again to go on from the last checkpoint\n"
-        )
-        wait_until(lambda: not running_processes(in_two.root), 30)
+        sentence = "a process of the training died; run it again to go on from the last checkpoint"
+        assert output == f"codline: train@c2: {sentence}\n"
+        wait_until(lambda: not processes_of_training(in_two))
