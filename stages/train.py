@@ -39,7 +39,7 @@ def train(
     from codline.learning.compute import configure
     from codline.learning.fit import TrainingData, TrainingState
     from codline.learning.inference import Normalize
-    from codline.learning.training_processes import StoredImages, open_fit
+    from codline.learning.training_processes import ImagesAtPath, open_fit
 
     device = configure(compute)
     info = dataset_info.read_dataset_info(dataset)
@@ -47,7 +47,7 @@ def train(
         objective.check_task(info.task)
     labeled_ids, labels = read_labels(labeled, tables.LABELED, len(info.classes))
     data = TrainingData(
-        take=StoredImages(images),
+        take=ImagesAtPath(images),
         labeled_ids=labeled_ids,
         labels=labels,
         unlabeled_ids=unlabeled_ids(pool, labeled),

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from codline.core.errors import TrainingError, UserError
@@ -19,6 +18,7 @@ from codline.learning.auxiliary_networks import OBJECTIVE, SNAPSHOT, STEPS
 from codline.learning.compute import autocast
 from codline.learning.inference import Normalize, TakeImages, batch_slices
 from codline.learning.model_file import tensors_under
+from codline.learning.optimizer import make_optimizer, optimizer_moments, restore_moments
 from codline.learning.rank_group import OneProcess
 from codline.learning.recipe import Recipe
 from codline.models.networks.batch_parts import BatchDraws, BatchPart
@@ -279,19 +279,13 @@ class TrainingRun:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything needed to resume, as `<group>.<key>`."""
-        moments = {
-            f"{i}.{key}": value
-            for i, moments_of_parameter in self.optimizer.state_dict()["state"].items()
-            for key, value in moments_of_parameter.items()
-            if isinstance(value, Tensor)
-        }
         random_states = {"torch": torch.get_rng_state(), "data": self.generator.get_state()}
         if self.device.type == "cuda":
             random_states["cuda"] = torch.cuda.get_rng_state(self.device)
         groups = {
             "network": self.network.state_dict(),
             **{f"{OBJECTIVE}.{name}": module.state_dict() for name, module in self.auxiliary.items()},
-            "optimizer": moments,
+            "optimizer": optimizer_moments(self.optimizer),
             "random": random_states,
             SNAPSHOT: self.snapshots,
             STEPS: self.step_counts,
@@ -302,7 +296,7 @@ class TrainingRun:
         self.network.load_state_dict(tensors_under("network", state.tensors))
         for name, module in self.auxiliary.items():
             module.load_state_dict(tensors_under(f"{OBJECTIVE}.{name}", state.tensors))
-        self.restore_optimizer(tensors_under("optimizer", state.tensors))
+        restore_moments(self.optimizer, tensors_under("optimizer", state.tensors))
         random_states = tensors_under("random", state.tensors)
         torch.set_rng_state(random_states["torch"])
         self.generator.set_state(random_states["data"])
@@ -314,24 +308,6 @@ class TrainingRun:
         decay = self.recipe.decay_by if state.epoch >= self.milestone else 1
         self.optimizer.param_groups[0]["lr"] = self.recipe.learning_rate * decay
 
-    def restore_optimizer(self, moments: dict[str, Tensor]) -> None:
-        parameters = self.optimizer.param_groups[0]["params"]
-        optimizer_state: dict[str, Any] = self.optimizer.state_dict() | {"state": {}}
-        for name, value in moments.items():
-            index, _, key = name.partition(".")
-            parameter = parameters[int(index)]
-            # The parameter's own memory format: with another one, sums differ in their last bits.
-            # Adam's step count is a single number.
-            moment = torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
-            optimizer_state["state"].setdefault(int(index), {})[key] = moment
-        self.optimizer.load_state_dict(optimizer_state)
-
 
 def weighted(batch: TrainingBatch, part: BatchPart) -> TrainingBatch:
     return replace(batch, image_weight=part.image_weight, pair_weight=part.pair_weight)
-
-
-def make_optimizer(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(parameters, recipe.learning_rate, weight_decay=recipe.weight_decay)
-    return torch.optim.SGD(parameters, recipe.learning_rate, recipe.momentum, weight_decay=recipe.weight_decay)

@@ -19,28 +19,26 @@ from typing import Any
 import numpy as np
 from torch import distributed
 
-from codline.core.errors import InfrastructureError, UserError
+from codline.core.errors import CodlineError, InfrastructureError, UserError
 from codline.core.params import Compute
 from codline.data.image_store import open_image_store
 from codline.engine.local_workers import PassWorker, unpack_answer
 from codline.learning.compute import configure, select_device
-from codline.learning.fit import TrainingData, TrainingState, fit
+from codline.learning.fit import TrainingState, fit
 from codline.learning.inference import TakeImages
 from codline.learning.rank_group import RankGroup
-from codline.learning.recipe import Recipe
-from codline.models.networks.network import Network
-from codline.objectives.base import TrainingContext
 from codline.runtime import out_of_memory
 from codline.runtime.gpu_lock import VISIBLE, held_gpus
 
 Fit = Callable[..., TrainingState]  # called as fit()
+FitArguments = tuple[tuple[Any, ...], dict[str, Any]]
 # After another process has failed: then rank 0, which may wait for it on a GPU and notice nothing, is ended too.
 SECONDS_TO_NOTICE = 30.0
 DIED = "a process of the training died; run it again to go on from the last checkpoint"
 
 
 @dataclass(frozen=True)
-class StoredImages:
+class ImagesAtPath:
     """The images of a store, as a function of ids. Each process that it is sent to opens the store by itself."""
 
     path: Path
@@ -52,8 +50,8 @@ class StoredImages:
     def take(self) -> TakeImages:
         return open_image_store(self.path).take
 
-    def __reduce__(self) -> tuple[type["StoredImages"], tuple[Path]]:
-        return StoredImages, (self.path,)
+    def __reduce__(self) -> tuple[type["ImagesAtPath"], tuple[Path]]:
+        return ImagesAtPath, (self.path,)
 
 
 @contextmanager
@@ -92,13 +90,14 @@ def configure_rank(compute: Compute, gpu: str) -> None:
     configure(compute)
 
 
-def serve_rank(store: Path, processes: int, compute: Compute, rank: int) -> Callable[[dict[str, Any] | None], None]:
+def serve_rank(store: Path, processes: int, compute: Compute, rank: int) -> Callable[[FitArguments | None], None]:
     """In another process: the function that takes part in one training after the other; None: in none yet."""
     join_group = cache(lambda: RankGroup(store, rank, processes, select_device(compute.device)))
 
-    def train(arguments: dict[str, Any] | None) -> None:
-        if arguments is not None:
-            fit(**arguments, group=join_group())
+    def train(arguments_of_fit: FitArguments | None) -> None:
+        if arguments_of_fit is not None:
+            arguments, options = arguments_of_fit
+            fit(*arguments, **options, group=join_group())
 
     return train
 
@@ -121,25 +120,15 @@ class TrainingTeam:
             answer.result()
 
     def fit(
-        self,
-        network: Network,
-        data: TrainingData,
-        recipe: Recipe,
-        context: TrainingContext,
-        *,
-        seed: int,
-        resume: TrainingState | None = None,
-        on_epoch: Callable[[TrainingState], None] = lambda _: None,
+        self, *arguments: Any, on_epoch: Callable[[TrainingState], None] = lambda _: None, **options: Any
     ) -> TrainingState:
         """As fit() in this process, while the others do the same."""
-        arguments: dict[str, Any] = {"network": network, "data": data, "recipe": recipe, "context": context}
-        arguments |= {"seed": seed, "resume": resume}
-        item = pickle.dumps(arguments)
+        item = pickle.dumps((arguments, options))
         self.has_returned.clear()
         answers = self.ask(lambda _: [item])
         try:
             self.group = self.group or self.join_group()
-            state = fit(**arguments, on_epoch=on_epoch, group=self.group)
+            state = fit(*arguments, **options, on_epoch=on_epoch, group=self.group)
         except RuntimeError as error:
             if not is_lost_connection(error):
                 raise
@@ -160,12 +149,13 @@ class TrainingTeam:
         try:
             unpack_answer(receive_answer(worker, messages))
         except Exception as error:
+            failure = InfrastructureError(DIED) if is_lost_connection(error) else error
             for each in self.workers:
                 each.end()
             if not self.has_returned.wait(SECONDS_TO_NOTICE):
-                sys.stderr.write(f"codline: train: {DIED}\n")
-                os._exit(InfrastructureError.exit_code)
-            raise InfrastructureError(DIED) if is_lost_connection(error) else error from None
+                sys.stderr.write(f"codline: train: {failure}\n")
+                os._exit(failure.exit_code if isinstance(failure, CodlineError) else CodlineError.exit_code)
+            raise failure from None
 
     def end(self) -> None:
         for worker in self.workers:

@@ -148,7 +148,7 @@ def listening_addresses(process: int) -> set[str]:
     [
         (die, InfrastructureError, "^a process of the training died; run it again to go on from the last checkpoint$"),
         (fail, DataError, "^images.arrow: has no row with id 7$"),
-        (run_out_of_memory, MemoryError, "^$"),
+        (run_out_of_memory, MemoryError, "raise MemoryError"),
     ],
 )
 def test_death_or_error_of_a_process_ends_all_within_seconds(

@@ -93,6 +93,7 @@ def running_stage(workspace: Workspace) -> Iterator[subprocess.Popen[str]]:
     )
     try:
         wait_until(lambda: stage.poll() is not None or finished_epochs() > 1)
+        assert stage.poll() is None, stage.communicate()[1]
         yield stage
     finally:
         stage.kill()
