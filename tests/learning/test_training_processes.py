@@ -82,14 +82,14 @@ def assert_same(first: dict[str, Tensor], second: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize(("processes", "names"), [*((2, each) for each in OBJECTIVES), (3, "ema and ll4al")])
-def test_training_gives_the_same_bytes_again_and_resumed_after_any_epoch(
+def test_training_gives_the_same_bytes_again_and_resumed_after_an_epoch(
     teams: Teams, processes: int, names: str
 ) -> None:
     """With batch norm and dropout. A sum of three gradients depends on the order in which they are added up."""
     in_processes, recipe = teams.fit_in(processes), make_recipe(names, processes=processes, batch_size=9)
     expected, states = train(in_processes, recipe)
     assert_same(train(in_processes, recipe)[0], expected)
-    for state in states[:-1]:
+    for state in (states[0], states[2]):
         torch.manual_seed(12345)  # random draws between a kill and the resume must not matter
         assert_same(train(in_processes, recipe, state)[0], expected)
     in_one, _ = train(fit, make_recipe(names, batch_size=9))
@@ -166,8 +166,16 @@ def test_death_or_error_of_a_process_ends_all_within_seconds(
         assert time.time() - max(moments) < 30
     finally:
         teams.close()
-    assert not any(is_alive(process) for process in images.others())
+    wait_for_end(images.others())
     assert not distributed.is_initialized()
+
+
+def wait_for_end(processes: list[int]) -> None:
+    """One that was forked ends when the fork server's client has been killed."""
+    deadline = time.monotonic() + 30
+    while any(is_alive(process) for process in processes):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("error", [DataError("pool.parquet changed"), KeyboardInterrupt()], ids=type)
@@ -184,7 +192,7 @@ def test_error_of_the_first_process_ends_all(
     finally:
         teams.close()
     assert images.others()
-    assert not any(is_alive(process) for process in images.others())
+    wait_for_end(images.others())
 
 
 def test_process_that_waits_for_one_that_has_died_and_does_not_notice_is_ended(
