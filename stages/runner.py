@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 from codline.core import campaign_setup, params
 from codline.core.errors import CodlineError, DataError, Stopped, StorageError, disk_error
 from codline.core.files import remove
+from codline.engine.ray_workers import leave_cluster
 from codline.runtime import log, process_lifetime, stage_snapshot, state_directory
 from codline.runtime.gpu_lock import acquire_gpus, hide_gpus
 from codline.runtime.out_of_memory import memory_error
@@ -61,6 +62,7 @@ def execute(
             finish()
     finally:
         stage_snapshot.end()
+        leave_cluster()
         with contextlib.suppress(OSError):  # on a read-only or failing disk
             state_directory.delete_note("progress", name)
 

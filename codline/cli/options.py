@@ -20,7 +20,10 @@ Set = Annotated[
 
 Engine = Annotated[
     str | None,
-    typer.Option(help="Where passes over images run: local, or local:N with N worker processes. Decides no result."),
+    typer.Option(
+        help="Where passes over images run: local, local:N with N worker processes, or on a Ray cluster with "
+        "ray:N[@HOST:PORT][,cpus=C][,gpus=G] (see docs/engines.md). Decides no result."
+    ),
 ]
 
 

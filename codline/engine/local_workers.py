@@ -7,21 +7,18 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from codline.core.errors import InfrastructureError
-from codline.data.decoding import bounded_map
+from codline.engine.ordered_results import results_in_order
 from codline.runtime import out_of_memory
 from codline.runtime.code_files import ROOT
 from codline.runtime.fork_server import SOCKET
 
 ATTEMPTS = 3  # to compute an item whose worker dies
-ITEMS_PER_WORKER = 2  # that may be taken ahead of the consumer: one that is computed, one that waits to be consumed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -33,8 +30,8 @@ def compute_in_order(
     """Yield `job()(item)` for all items, in their order, computed by this number of processes.
 
     Each process calls `setup()`, then loads and calls `job()`, then its result for one item after the other; all of
-    them are pickled. At most ITEMS_PER_WORKER items per worker are taken ahead of the consumer: memory does not grow
-    with their number, and a slow consumer stalls the workers. Another engine has to provide this function alone.
+    them are pickled. Memory does not grow with the number of items, see ordered_results.py. Every engine provides this
+    function.
     """
     messages = pickle.dumps(setup), pickle.dumps(job)
     team = [PassWorker(messages) for _ in range(workers)]
@@ -42,21 +39,21 @@ def compute_in_order(
     for worker in team:
         idle.put(worker)
 
-    def compute(item: T) -> Any:
+    def compute(item: bytes) -> bytes:
         worker = idle.get()
         try:
-            return worker.compute(pickle.dumps(item))
+            return worker.compute(item)
         finally:
             idle.put(worker)
 
-    threads = ThreadPoolExecutor(workers)
-    try:
-        yield from bounded_map(threads, compute, items, window=ITEMS_PER_WORKER * workers)
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+    def end() -> None:
         for worker in team:
             worker.end()
-        threads.shutdown()
+
+    try:
+        yield from results_in_order(workers, compute, items, stop=end)
+    finally:
+        end()
 
 
 class PassWorker:
@@ -68,21 +65,19 @@ class PassWorker:
         self.process: subprocess.Popen[bytes] | None = None
         self.connection: Connection[bytes, bytes] | None = None
 
-    def compute(self, item: bytes) -> Any:
-        """What the job returns for this item; raises the error that it raises."""
+    def compute(self, item: bytes) -> bytes:
+        """The answer to this item, see job_answers.py."""
         for _ in range(ATTEMPTS):
             kernel_kills, unsent = out_of_memory.kernel_kills(), [item]
             if self.connection is None:
                 self.start()
                 unsent = [*self.messages, item]
             try:
-                answer = self.exchange(unsent)
+                return self.exchange(unsent)
             except (EOFError, OSError):  # the process has died
                 self.stop()
                 if out_of_memory.kernel_kills() > kernel_kills:  # a new process would be killed again
                     raise MemoryError from None
-                continue
-            return unpack_answer(answer)
         found = f"a worker process of the pass died {ATTEMPTS} times on the same images"
         raise InfrastructureError(f"{found}; run it again, with fewer workers or --engine local if memory is short")
 
@@ -129,12 +124,3 @@ def worker_environment() -> dict[str, str]:
     """The path of the fork server's socket is relative, and the worker starts in another directory."""
     path = os.environ.get(SOCKET)
     return dict(os.environ) | ({SOCKET: os.path.relpath(path, ROOT)} if path else {})
-
-
-def unpack_answer(answer: bytes) -> Any:
-    has_succeeded, value = pickle.loads(answer)
-    if has_succeeded:
-        return value
-    for error, cause in pairwise(value):
-        error.__cause__ = cause
-    raise value[0]

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from codline.core.params import Compute
 from codline.data.dataset_info import DatasetInfo
 from codline.data.image_location import ImageLocation, locate_images
 from codline.data.image_store import open_image_store
-from codline.engine.local_workers import compute_in_order
-from codline.engine.setting import worker_count
+from codline.engine import local_workers, ray_workers
+from codline.engine.setting import engine_setting
 from codline.learning import inference
 from codline.learning.compute import configure, select_device
 from codline.learning.inference import BatchOutputs, Normalize, RequestedOutputs, TakeImages, Transform, batch_slices
@@ -57,9 +57,10 @@ class ImageReader:
 
     def workers(self, count: int, is_augmented: bool = False) -> int:
         """How many processes run networks in a pass over this number of images."""
-        if is_augmented or self.normalize.device.type != "cpu":
+        setting = engine_setting()
+        if is_augmented or (self.normalize.device.type != "cpu" and not setting.gpus):
             return 1
-        return max(1, min(worker_count(), -(-count // (CHUNK_BATCHES * self.batch_size))))
+        return max(1, min(setting.workers, -(-count // (CHUNK_BATCHES * self.batch_size))))
 
     def forward_batches(
         self,
@@ -75,10 +76,14 @@ class ImageReader:
                 networks, self.take, ids, self.normalize, self.batch_size, requested, transform
             )
             return
-        setup = partial(configure, self.compute)
-        copy = replace(self)  # without open files
+        setting = engine_setting()
+        # Workers that are given no GPU compute where this process would: `auto` must not find one on their machine.
+        compute = self.compute if setting.gpus else self.compute.model_copy(update={"device": "cpu"})
+        setup = partial(configure, compute)
+        copy = replace(self, compute=compute)  # without open files
         job = partial(open_pass, copy, locate_images(self.path), networks, requested)
         chunks = (ids[rows] for rows in batch_slices(len(ids), CHUNK_BATCHES * self.batch_size))
+        compute_in_order = ray_workers.compute_in_order if setting.is_ray else local_workers.compute_in_order
         with closing(compute_in_order(workers, setup, job, chunks)) as results:
             for arrays in chain.from_iterable(results):
                 yield BatchOutputs(**arrays | {"dropout_logits": iter(arrays["dropout_logits"])})
@@ -96,6 +101,9 @@ def open_pass(
 ) -> Callable[[np.ndarray], list[dict[str, Any]]]:
     """In a worker: the function that computes the batches of a chunk of ids, as what can be pickled."""
     take = images.open(cache=0).take  # a pass takes every image once
+    modules = [*networks, *([requested.loss_predictor] if isinstance(requested.loss_predictor, nn.Module) else [])]
+    for module in modules:
+        module.to(reader.normalize.device)
 
     def compute(ids: np.ndarray) -> list[dict[str, Any]]:
         batches = inference.forward_batches(networks, take, ids, reader.normalize, reader.batch_size, requested)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from codline.core.errors import CodlineError, DataError, InfrastructureError, disk_error
-from codline.engine.local_workers import ATTEMPTS, ITEMS_PER_WORKER, compute_in_order
+from codline.engine.local_workers import ATTEMPTS, compute_in_order
+from codline.engine.ordered_results import ITEMS_PER_WORKER
 from codline.runtime.process_lifetime import is_alive
 from tests.engine import jobs
 from tests.workspace import REPOSITORY
