@@ -60,6 +60,7 @@ def execute(
         accept_result(stage, arguments)
         if finish is not None:
             finish()
+        state_directory.delete_passes(name)
     finally:
         stage_snapshot.end()
         leave_cluster()

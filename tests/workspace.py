@@ -19,7 +19,7 @@ from codline.annotators.people import People
 from codline.core import params
 from codline.datasets import AnyDataset
 from codline.runtime.pipeline import Pipeline
-from stages.runner import KEYS, In, hints, stage_arguments
+from stages.runner import KEYS, In, execute, hints, stage_arguments
 
 REPOSITORY = Path(__file__).parents[1]
 DVC_STAGES = Pipeline(REPOSITORY).stages
@@ -80,10 +80,17 @@ class Workspace:
         """Run a stage in this process, on the files that dvc.yaml names; `changes` replace single arguments."""
         if stage == "prepare":
             self.scan_inputs()
+        arguments = self.arguments(stage, cycle) | changes
+        stage_function(stage)(**stage_arguments(stage_function(stage), arguments))
+
+    def execute(self, stage: str, cycle: str | None = None) -> None:
+        """The same with the checks and clean-up of stages/runner.py."""
+        execute(stage_function(stage), self.arguments(stage, cycle), self.pipeline.params)
+
+    def arguments(self, stage: str, cycle: str | None) -> dict[str, Any]:
         words = self.pipeline.arguments(stage, cycle)
         arguments = {name: value if name in KEYS else Path(value) for name, value in words.items()}
-        arguments = arguments | {"params": Path("params.yaml")} | changes
-        stage_function(stage)(**stage_arguments(stage_function(stage), arguments))
+        return arguments | {"params": Path("params.yaml")}
 
     def scan_inputs(self) -> None:
         """Write the section `inputs` and the manifests, as `codline run` does before prepare."""

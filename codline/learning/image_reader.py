@@ -21,6 +21,8 @@ from codline.engine.setting import engine_setting
 from codline.learning import inference
 from codline.learning.compute import configure, select_device
 from codline.learning.inference import BatchOutputs, Normalize, RequestedOutputs, TakeImages, Transform, batch_slices
+from codline.learning.memory_order import PickledArray
+from codline.learning.pass_files import open_pass_file
 from codline.models.networks.network import Network
 from codline.models.networks.transfer import to_device
 
@@ -69,7 +71,31 @@ class ImageReader:
         requested: RequestedOutputs,
         transform: Transform | None = None,
     ) -> Generator[BatchOutputs]:
-        """Run all networks on the same images; see codline.learning.inference.forward_batches."""
+        """Run all networks on the same images; see codline.learning.inference.forward_batches.
+
+        In a stage, finished batches are kept until it is done, and are not computed again if it was killed.
+        """
+        file = None
+        if transform is None and len(ids) > CHUNK_BATCHES * self.batch_size:
+            file = open_pass_file(self.path, networks, ids, requested, self.batch_size)
+        if file is None:
+            yield from self.compute_batches(networks, ids, requested, transform)
+            return
+        done = 0
+        for batch in file.read(ids):
+            yield batch
+            done += len(batch.ids)
+        with closing(self.compute_batches(networks, ids[done:], requested)) as batches:
+            yield from map(file.append, batches)
+
+    def compute_batches(
+        self,
+        networks: Sequence[Network],
+        ids: np.ndarray,
+        requested: RequestedOutputs,
+        transform: Transform | None = None,
+    ) -> Generator[BatchOutputs]:
+        """In this process, or where the engine says."""
         workers = self.workers(len(ids), is_augmented=transform is not None)
         if workers == 1:
             yield from inference.forward_batches(
@@ -110,20 +136,6 @@ def open_pass(
         return [picklable_arrays(batch) for batch in batches]
 
     return compute
-
-
-class PickledArray:
-    """An array whose axes come back in the same order in memory; numpy's pickles have all in C order.
-
-    numpy adds numbers up in the order in which they are in memory, so the last bits of scores depend on it.
-    """
-
-    def __init__(self, array: np.ndarray) -> None:
-        order = np.argsort([-stride for stride in array.strides], kind="stable")
-        self.array, self.axes = np.ascontiguousarray(array.transpose(order)), np.argsort(order)
-
-    def __reduce__(self) -> tuple[Callable[..., np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        return np.transpose, (self.array, self.axes)
 
 
 def picklable_arrays(batch: BatchOutputs) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def lifecycle_stages() -> dict[str, str]:
 
 
 def checkpoints() -> list[Path]:
-    return sorted((state_root() / "checkpoints").glob("*"))
+    return sorted(path for kind in ("checkpoints", "passes") for path in (state_root() / kind).glob("*"))
 
 
 def plots() -> list[Path]:
@@ -137,9 +137,9 @@ DISPOSABLES = (
     ),
     Disposable(
         "checkpoints",
-        (".codline/checkpoints",),
-        "states of trainings that were interrupted",
-        "these trainings start from their first epoch",
+        (".codline/checkpoints", ".codline/passes"),
+        "states of trainings, and of passes over images, that were interrupted",
+        "these trainings and passes start from their beginning",
         checkpoints,
         remove_all,
     ),

@@ -120,6 +120,11 @@ def end() -> None:
     _current = None
 
 
+def current() -> Snapshot | None:
+    """That of the stage that this process runs."""
+    return _current
+
+
 def refuse_changes() -> None:
     """Refuse the stage of this process if anything that it depends on has changed since it started. Takes 10 ms."""
     if _current is not None:

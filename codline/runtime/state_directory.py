@@ -11,6 +11,7 @@ from codline.core.files import write_json
 
 CHECKSUM = "checksum"  # key in a note: of all the others
 KEPT_CHECKPOINTS = 3  # of the most recent trainings
+KEPT_PASSES = 8  # of a stage, which may make several, and may have been killed with other parameters
 
 
 def state_root() -> Path:
@@ -24,6 +25,20 @@ def checkpoint_directory(key: str) -> Path:
     for old in others[KEPT_CHECKPOINTS - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
     return directory / key
+
+
+def pass_path(stage: str, key: str) -> Path:
+    """The file with what a running stage has computed of the pass with this key. Deletes those of the oldest passes."""
+    directory = state_root() / "passes" / stage
+    directory.mkdir(parents=True, exist_ok=True)
+    others = sorted((p for p in directory.iterdir() if p.name != key), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in others[KEPT_PASSES - 1 :]:
+        old.unlink(missing_ok=True)
+    return directory / key
+
+
+def delete_passes(stage: str) -> None:
+    shutil.rmtree(state_root() / "passes" / stage, ignore_errors=True)
 
 
 def note_path(kind: str, name: str) -> Path:

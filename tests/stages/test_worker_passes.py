@@ -14,9 +14,11 @@ import pytest
 import torch
 
 from codline.core.errors import DataError
+from codline.data.labels import unlabeled_ids
 from codline.engine import local_workers
-from codline.engine.setting import ENGINE
-from codline.learning import model_file
+from codline.engine.setting import ENGINE, EXPECTED
+from codline.learning import model_file, pass_files
+from codline.learning.inference import BatchOutputs
 from codline.runtime import state_directory
 from tests.workspace import Workspace, create_workspace
 
@@ -74,7 +76,11 @@ def hashes(workspace: Workspace, stage: str, engine: str, monkeypatch: pytest.Mo
         path.unlink(missing_ok=True)
     monkeypatch.setenv(ENGINE, engine)
     workspace.run(stage, cycle)
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in outputs}
+    return file_hashes(outputs)
+
+
+def file_hashes(paths: list[Path]) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def count_workers(monkeypatch: pytest.MonkeyPatch, killed: tuple[int, ...] = ()) -> list[int]:
@@ -143,6 +149,43 @@ def test_other_stages_write_the_same_bytes_with_workers(
     assert len(started) > 2
 
 
+def break_off(monkeypatch: pytest.MonkeyPatch, batches: int) -> list[int]:
+    """Let the pass of score end as by Ctrl-C once it has kept this many batches. Returns a list of their images."""
+    computed = list[int]()
+    kept = count(1)
+    append = pass_files.PassFile.append
+
+    def counted_append(file: pass_files.PassFile, batch: BatchOutputs) -> BatchOutputs:
+        computed.extend(batch.ids.tolist())
+        returned = append(file, batch)
+        if next(kept) == batches:
+            raise KeyboardInterrupt
+        return returned
+
+    monkeypatch.setattr(pass_files.PassFile, "append", counted_append)
+    return computed
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[2:], ids=lambda strategy: strategy["name"])
+def test_pass_that_was_broken_off_goes_on_with_another_engine_and_writes_the_same_bytes(
+    campaign_copy: Workspace, strategy: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign_copy.change(**{"score.strategy": strategy})
+    expected = hashes(campaign_copy, "score", "local", monkeypatch)
+    unlabeled = unlabeled_ids(*(campaign_copy.path("score", name, "c1") for name in ("pool", "labeled")))
+    monkeypatch.setenv(ENGINE, "local:2")
+    computed = break_off(monkeypatch, batches=6)
+    with pytest.raises(KeyboardInterrupt):
+        campaign_copy.execute("score", "c1")
+    assert len(list(Path(".codline/passes/score@c1").iterdir())) == 1
+    monkeypatch.setenv(ENGINE, "local")
+    campaign_copy.execute("score", "c1")
+    assert len(set(computed)) == len(computed)  # none twice
+    assert set(unlabeled).issubset(computed)
+    assert file_hashes(campaign_copy.outputs("score", "c1")) == expected
+    assert not Path(".codline/passes/score@c1").exists()
+
+
 def test_outputs_that_are_not_finite_are_refused_alike_with_workers(
     campaign_copy: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +214,5 @@ def test_progress_note_has_the_number_of_workers(campaign_copy: Workspace, monke
 
 def test_wrong_engine_is_refused_with_exit_code_2(campaign_copy: Workspace) -> None:
     done = campaign_copy.command("score", "c1", **{ENGINE: "local:many"})
-    expected = "expected local (one process) or local:N (N worker processes, at most 256)"
-    assert done.stderr == f"codline: score@c1: --engine or {ENGINE}: found 'local:many', {expected}\n"
+    assert done.stderr == f"codline: score@c1: --engine or {ENGINE}: found 'local:many', {EXPECTED}\n"
     assert done.returncode == 2
