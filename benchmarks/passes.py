@@ -1,7 +1,8 @@
-"""The score stage with worker processes, compared with one process: python -m benchmarks.passes
+"""The score stage with worker processes and Ray workers, compared with one process: python -m benchmarks.passes
 
-Elapsed seconds of the whole stage, so on a machine with as many free cores as workers. Workers are forked from a fork
-server, as in a campaign; without one, each takes the seconds of importing torch to start.
+Elapsed seconds of the whole stage, so on a machine with as many free cores as workers. Worker processes are forked from
+a fork server, as in a campaign; without one, each takes the seconds of importing torch to start. Ray and its workers
+run already, after the warm-up round; a case of its own has what starting them takes.
 """
 
 import stages  # noqa: F401  isort: skip (pins numpy's CPU code before numpy is imported)
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,7 +31,8 @@ from benchmarks.harness import (
     report_each,
 )
 from codline.core.params import Compute
-from codline.engine.setting import ENGINE
+from codline.engine import local_workers, ray_workers
+from codline.engine.setting import ENGINE, engine_setting
 from codline.learning.compute import configure
 from codline.models.resnet18 import ResNet18
 from codline.models.small_cnn import SmallCnn
@@ -57,6 +60,28 @@ def campaign_sizes(arguments: argparse.Namespace) -> dict[str, CampaignSize]:
     return {"small_cnn": small} if arguments.quick else {"resnet18 of width 16": large}
 
 
+def ray_workers_of(arguments: argparse.Namespace) -> list[int]:
+    return [arguments.ray_workers] if arguments.ray_workers and not arguments.quick else []
+
+
+def start_workers(engine: str) -> None:
+    """All that precedes the first image of a pass, and what follows the last one."""
+    os.environ[ENGINE] = engine
+    setting = engine_setting()
+    compute_in_order = ray_workers.compute_in_order if setting.is_ray else local_workers.compute_in_order
+    setup = partial(configure, Compute(device="cpu"))
+    list(compute_in_order(setting.workers, setup, partial(partial, abs), range(setting.workers)))
+    ray_workers.leave_cluster()
+
+
+def measure_starts(arguments: argparse.Namespace) -> list[Measurement]:
+    contenders: dict[str, Contender] = {
+        **{f"{n} workers": partial(start_workers, f"local:{n}") for n in arguments.workers},
+        **{f"{n} Ray workers": partial(start_workers, f"ray:{n}") for n in ray_workers_of(arguments)},
+    }
+    return compare({"start": contenders}, counted_rounds(arguments), time.perf_counter, long_seconds=float("inf"))
+
+
 def measure_passes(arguments: argparse.Namespace) -> Iterator[list[Measurement]]:
     for name, size in campaign_sizes(arguments).items():
         with prepared_campaign(size) as workspace:
@@ -64,6 +89,7 @@ def measure_passes(arguments: argparse.Namespace) -> Iterator[list[Measurement]]
             contenders: dict[str, Contender] = {
                 "one process": partial(score, workspace, "local"),
                 **{f"{n} workers": partial(score, workspace, f"local:{n}") for n in arguments.workers},
+                **{f"{n} Ray workers": partial(score, workspace, f"ray:{n}") for n in ray_workers_of(arguments)},
             }
             case = f"score, {name}, {size.count:,} images 32x32"
             rounds, once = counted_rounds(arguments), float("inf")
@@ -75,6 +101,7 @@ def main(words: list[str] | None = None) -> None:
     parser = argument_parser(__doc__, rounds=2)
     parser.add_argument("--images", type=int, default=20_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[2])
+    parser.add_argument("--ray-workers", type=int, default=2, help="0: none, as with --quick")
     arguments = parser.parse_args(words)
     configure(Compute(device="cpu"))
     title = "Worker processes: elapsed seconds of the score stage"
@@ -86,7 +113,7 @@ def main(words: list[str] | None = None) -> None:
         patch.setenv(ENGINE, "local")
         for variable, value in environment.items():
             patch.setenv(variable, value)
-        report_each(title, measure_passes(arguments), arguments.json)
+        report_each(title, chain(measure_passes(arguments), [measure_starts(arguments)]), arguments.json)
 
 
 if __name__ == "__main__":
