@@ -22,6 +22,7 @@ from codline.orchestration.artifacts import artifact_key
 from codline.runtime import state_directory
 from codline.runtime.campaign_identity import current_campaign
 from codline.runtime.log import stage_warnings
+from codline.runtime.progress import worker_text
 
 Listener = Callable[[str, str, float], None]
 listeners: list[Listener] = []  # called with (stage, "started" | "ran" | "skipped" | "waits" | "failed", seconds)
@@ -110,7 +111,7 @@ def publish_progress(stage: str, finished: threading.Event) -> None:
             continue
         with contextlib.suppress(Exception):  # an artifact that cannot be published must not fail the stage
             if artifact is None:
-                description = f"{current_campaign().title}: {stage}, {note['total']} {note['unit']}"
+                description = f"{current_campaign().title}: {stage}, {note['total']} {note['unit']}{worker_text(note)}"
                 created = create_progress_artifact(percent, key=artifact_key(stage), description=description)
                 artifact = cast(UUID, created)  # typed for asynchronous callers too
             else:

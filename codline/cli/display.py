@@ -14,7 +14,7 @@ from codline.orchestration.learning_curve import evaluated_metrics
 from codline.runtime import state_directory
 from codline.runtime.log import stage_warnings
 from codline.runtime.pipeline import Pipeline
-from codline.runtime.progress import worker_text
+from codline.runtime.progress import speed_text, worker_text
 
 REFRESH_SECONDS = 0.2
 console = Console(highlight=False)
@@ -96,7 +96,7 @@ class CampaignProgress:
 def format_progress(note: dict[str, Any]) -> str:
     curve = note.get("curve")
     loss = f", loss {curve[-1]['task_loss']:.3f}" if curve else ""
-    return f"{note['unit']} {note['done']} of {note['total']}{loss}{worker_text(note)}"
+    return f"{note['unit']} {note['done']} of {note['total']}{loss}{worker_text(note)}{speed_text(note)}"
 
 
 # Columns after the primary metric: key in metrics.json or diagnostics.json, heading, format. Campaigns have some.

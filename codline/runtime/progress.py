@@ -1,13 +1,17 @@
 """Progress of long-running work: a note in the state directory, and a progress bar on a terminal."""
 
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import timedelta
 from typing import Any
 
 from codline.runtime import state_directory
+
+SPEED_SECONDS = 5  # that a stage has to run before its speed means something
 
 
 @contextmanager
@@ -31,6 +35,15 @@ def worker_text(note: dict[str, Any]) -> str:
     """The number of worker processes, of a stage that has several."""
     workers = note.get("workers", 1)
     return f" ({workers} workers)" if workers > 1 else ""
+
+
+def speed_text(note: dict[str, Any]) -> str:
+    """Images a second and the time left, of a stage that has run for a few seconds."""
+    seconds, done = time.time() - note.get("started", math.inf), note["done"]
+    if note["unit"] != "images" or seconds < SPEED_SECONDS or not done:
+        return ""
+    left = timedelta(seconds=round(seconds / done * (note["total"] - done)))
+    return f", {done / seconds:,.0f} a second, {left} left"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,8 @@ def test_progress_names_the_workers_of_a_stage_that_has_several() -> None:
     note = {"unit": "images", "done": 512, "total": 1000, "workers": 1}
     assert display.format_progress(note) == "images 512 of 1000"
     assert display.format_progress(note | {"workers": 2}) == "images 512 of 1000 (2 workers)"
+    started = time.time() - 64
+    text = display.format_progress(note | {"workers": 2, "started": started})
+    assert text == "images 512 of 1000 (2 workers), 8 a second, 0:01:01 left"
+    assert display.format_progress(note | {"started": time.time()}) == "images 512 of 1000"
+    assert display.format_progress({"unit": "epochs", "done": 1, "total": 2, "started": started}) == "epochs 1 of 2"
