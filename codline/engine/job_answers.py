@@ -1,12 +1,13 @@
 """What a worker answers: the result of an item or the error, pickled. The same for every engine."""
 
 import pickle
+import platform
 import traceback
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from codline.core.errors import CodlineError, causes
+from codline.core.errors import CodlineError, UserError, causes
 
 
 class JobRunner:
@@ -23,6 +24,9 @@ class JobRunner:
                 pickle.loads(self.setup)()  # before the networks of the job are loaded: torch reads some settings once
                 self.compute = pickle.loads(self.job)()
             return pickle.dumps((True, self.compute(pickle.loads(item))))
+        except ModuleNotFoundError as error:  # of a package that the stage has, or it could not have sent the job
+            found = f"the worker on {platform.node()} has no Python package {error.name!r}"
+            return pickle.dumps((False, [UserError(f"{found}; expected it on every machine that runs passes")]))
         except Exception as error:
             return pickle.dumps((False, picklable_errors(error)))
 

@@ -23,7 +23,7 @@ from codline.runtime.process_lifetime import is_alive
 from codline.runtime.state_directory import state_root
 
 CONNECT_SECONDS = 5  # for an address to answer
-REQUEST_SECONDS = 20  # for what listens there to answer as Ray does
+REQUEST_SECONDS = 10  # for what listens there to answer as Ray does
 TEMPORARY = "codline-ray-"  # with the process id: directory of Ray's sockets, logs and spilled objects
 OBJECT_STORE_BYTES = 2**29  # of a cluster that the stage starts: results of chunks on their way
 ENVIRONMENT = {
@@ -31,6 +31,10 @@ ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # what Ray will do by default; it warns otherwise
     "RAY_gcs_server_request_timeout_seconds": str(REQUEST_SECONDS),
     "RAY_gcs_rpc_server_connect_timeout_s": str(CONNECT_SECONDS),
+}
+RUNNING_CLUSTER = {
+    "RAY_AUTH_MODE": "token",  # unless the user has chosen another
+    "RAY_NUM_REDIS_GET_RETRIES": str(CONNECT_SECONDS),  # attempts to connect, one a second; 20 by default
 }
 OWN_CLUSTER = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes this node's address, and so every listener, 127.0.0.1
@@ -49,11 +53,12 @@ def connect(setting: EngineSetting) -> ModuleType:
         os.environ.update(variables)
     else:
         refuse_silence(setting.address)
-        for name, value in (ENVIRONMENT | {"RAY_AUTH_MODE": "token"}).items():
+        for name, value in (ENVIRONMENT | RUNNING_CLUSTER).items():
             os.environ.setdefault(name, value)
     import ray
 
     if not ray.is_initialized():
+        ray._private.worker._worker_logs_enabled = False  # it prints a paragraph for each worker that dies
         options = start_options(setting) if setting.address is None else {"address": setting.address}
         try:
             ray.init(
@@ -87,7 +92,7 @@ def start_options(setting: EngineSetting) -> dict[str, Any]:
         "num_gpus": None if setting.gpus else 0,  # None: those that the stage sees
         "include_dashboard": False,
         "object_store_memory": OBJECT_STORE_BYTES,
-        "_temp_dir": str(directory),
+        "_temp_dir": str(directory / "ray"),  # which Ray makes accessible to all users
     }
 
 
