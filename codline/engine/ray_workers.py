@@ -88,7 +88,7 @@ class RayTeam:
             try:
                 answer: bytes = self.ray.get(actor.answer.remote(self.number, self.messages, item))
             except errors.OutOfDiskError as error:
-                found = f"the disk of a node of the Ray cluster {self.place} is full ({first_line(error)})"
+                found = f"the disk of a node of the Ray cluster {self.place} is full"
                 raise StorageError(f"{found}; free some space and run it again") from error
             except (errors.RayActorError, errors.ObjectLostError, errors.OutOfMemoryError) as error:
                 self.replace(actor)

@@ -36,8 +36,8 @@ class ImageReader:
     With worker processes, memory holds up to eight batches per worker, with all dropout passes. Each worker opens the
     store by itself and has the threads that params.yaml gives one process.
 
-    One process makes passes of one chunk, passes on GPUs, of which a stage has one, and those with a transform: random
-    views are drawn from one generator, batch after batch.
+    The stage's process makes passes of one chunk, passes on its GPU, and those with a transform: random views are drawn
+    from one generator, batch after batch.
     """
 
     path: Path
@@ -58,11 +58,12 @@ class ImageReader:
         return self.normalize(to_device(torch.from_numpy(self.take(ids)), self.normalize.device))
 
     def workers(self, count: int, is_augmented: bool = False) -> int:
-        """How many processes run networks in a pass over this number of images."""
-        setting = engine_setting()
-        if is_augmented or (self.normalize.device.type != "cpu" and not setting.gpus):
-            return 1
-        return max(1, min(setting.workers, -(-count // (CHUNK_BATCHES * self.batch_size))))
+        """How many workers share a pass over this number of images; 0: the stage's process makes it."""
+        setting, chunks = engine_setting(), -(-count // (CHUNK_BATCHES * self.batch_size))
+        is_on_gpu = self.normalize.device.type != "cpu" and not setting.gpus
+        if is_augmented or is_on_gpu or chunks <= 1 or not (setting.is_ray or setting.workers > 1):
+            return 0
+        return min(setting.workers, chunks)
 
     def forward_batches(
         self,
@@ -97,7 +98,7 @@ class ImageReader:
     ) -> Generator[BatchOutputs]:
         """In this process, or where the engine says."""
         workers = self.workers(len(ids), is_augmented=transform is not None)
-        if workers == 1:
+        if not workers:
             yield from inference.forward_batches(
                 networks, self.take, ids, self.normalize, self.batch_size, requested, transform
             )

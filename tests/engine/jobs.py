@@ -25,6 +25,10 @@ def places() -> Callable[[int], tuple[int, str, str]]:
     return lambda _: (os.getpid(), str(Path.cwd()), os.environ[MARK])
 
 
+def niceness() -> Callable[[int], int]:
+    return os.nice
+
+
 def kilobytes() -> Callable[[int], bytes]:
     return lambda item: bytes(item * 1000)
 
