@@ -45,7 +45,7 @@ OWN_CLUSTER = {
 PASSED = ("NPY_DISABLE_CPU_FEATURES", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def connect(setting: EngineSetting) -> ModuleType:
+def connect_to_cluster(setting: EngineSetting) -> ModuleType:
     """The module `ray`, connected to the cluster of this setting. A stage calls `disconnect` at its end."""
     if setting.address is None:
         variables = ENVIRONMENT | OWN_CLUSTER | {"RAY_AUTH_TOKEN_PATH": str(token_file())}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from codline.core.errors import InfrastructureError, StorageError, UserError
 from codline.engine.ordered_results import results_in_order
 from codline.engine.ray_actor import PassActor, package_versions
-from codline.engine.ray_cluster import connect, disconnect, first_line
+from codline.engine.ray_cluster import connect_to_cluster, disconnect, first_line
 from codline.engine.setting import EngineSetting, engine_setting
 
 ATTEMPTS = 3  # to compute an item whose worker dies, and to start workers if none does
@@ -58,7 +58,7 @@ class RayTeam:
     """The workers of a stage. An actor that dies, alone or with its node, is replaced wherever there is room."""
 
     def __init__(self, setting: EngineSetting) -> None:
-        self.ray, self.place = connect(setting), setting.address or "on this machine"
+        self.ray, self.place = connect_to_cluster(setting), setting.address or "on this machine"
         actor_class = self.ray.remote(num_cpus=setting.cpus, num_gpus=setting.gpus)(PassActor)
         self.new_actor = partial(actor_class.remote, str(Path.cwd()))
         self.lock, self.is_ended = threading.Lock(), False

@@ -19,7 +19,7 @@ import pytest
 
 from codline.core.errors import CodlineError
 from codline.engine import ray_actor, ray_workers
-from codline.engine.ray_cluster import connect
+from codline.engine.ray_cluster import connect_to_cluster
 from codline.engine.setting import ENGINE, EngineSetting
 from codline.learning.inference import BatchOutputs
 from codline.learning.pass_files import PassFile
@@ -60,7 +60,7 @@ def sentence(workspace: Workspace, engine: str) -> str:
 
 
 def wait_for_nodes(address: str, number: int) -> None:
-    connected = connect(EngineSetting(is_ray=True, address=address))
+    connected = connect_to_cluster(EngineSetting(is_ray=True, address=address))
     wait_until(lambda: sum(node["Alive"] for node in connected.nodes()) == number)
     ray_workers.leave_cluster()
 

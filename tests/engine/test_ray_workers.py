@@ -16,7 +16,7 @@ import pytest
 
 from codline.core.errors import InfrastructureError
 from codline.engine.ordered_results import ITEMS_PER_WORKER
-from codline.engine.ray_cluster import connect, workers_on
+from codline.engine.ray_cluster import connect_to_cluster, workers_on
 from codline.engine.setting import EngineSetting
 from tests.engine.namespaces import ADDRESSES, Namespace, processes_of, two_namespaces
 from tests.engine.test_local_workers import wait_until
@@ -28,7 +28,7 @@ CLUSTER = f"{ADDRESSES[0]}:6379"
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}  # as the kernel writes 127.0.0.1, in IPv4 and IPv6
 TOKEN = "0123456789abcdef" * 4
 FULL_DISK = {"RAY_local_fs_capacity_threshold": "0.0001"}  # the share in use from which on Ray takes a disk for full
-CONNECT = "from codline.engine import ray_cluster, setting; ray_cluster.connect(setting.engine_setting())"
+CONNECT = "from codline.engine import ray_cluster, setting; ray_cluster.connect_to_cluster(setting.engine_setting())"
 
 
 def environment(folder: Path, **changes: str) -> dict[str, str]:
@@ -204,7 +204,7 @@ def test_address_that_does_not_answer_is_refused_at_once() -> None:
     with pytest.raises(
         InfrastructureError, match=r"^--engine ray: 127\.0\.0\.1:1 does not answer \(.*Connection refused"
     ):
-        connect(EngineSetting(is_ray=True, address="127.0.0.1:1"))
+        connect_to_cluster(EngineSetting(is_ray=True, address="127.0.0.1:1"))
 
 
 def test_workers_fit_on_nodes_that_have_all_that_they_need() -> None:
