@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from codline.core.errors import CodlineError, InfrastructureError, UserError, causes
-from codline.engine.setting import EngineSetting
+from codline.engine.setting import EngineSetting, refuse_missing_ray
 from codline.runtime.code_files import CODE, ROOT
 from codline.runtime.process_lifetime import is_alive
 from codline.runtime.state_directory import state_root
@@ -47,6 +47,7 @@ PASSED = ("NPY_DISABLE_CPU_FEATURES", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 def connect_to_cluster(setting: EngineSetting) -> ModuleType:
     """The module `ray`, connected to the cluster of this setting. A stage calls `disconnect` at its end."""
+    refuse_missing_ray()
     if setting.address is None:
         variables = ENVIRONMENT | OWN_CLUSTER | {"RAY_AUTH_TOKEN_PATH": str(token_file())}
         os.environ.pop("RAY_AUTH_TOKEN", None)  # which would be used instead of the file
@@ -56,9 +57,11 @@ def connect_to_cluster(setting: EngineSetting) -> ModuleType:
         for name, value in (ENVIRONMENT | RUNNING_CLUSTER).items():
             os.environ.setdefault(name, value)
     import ray
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
     if not ray.is_initialized():
         ray._private.worker._worker_logs_enabled = False  # it prints a paragraph for each worker that dies
+        AuthenticationTokenLoader.instance().reset_cache()  # a study's worker has had other workspaces
         options = start_options(setting) if setting.address is None else {"address": setting.address}
         try:
             ray.init(

@@ -17,7 +17,7 @@ from codline.engine.ray_cluster import connect_to_cluster, disconnect, first_lin
 from codline.engine.setting import EngineSetting, engine_setting
 
 ATTEMPTS = 3  # to compute an item whose worker dies, and to start workers if none does
-START_SECONDS = 60.0  # that a pass waits while no worker runs
+START_SECONDS = 120.0  # that a pass waits while no worker runs
 POLL_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -117,12 +117,13 @@ class RayTeam:
         raise InfrastructureError("the pass was stopped")
 
     def has_started(self, actor: Any, outcome: Future[Any]) -> bool:
-        """Otherwise it is replaced. Refuses a worker that would compute with other packages than the stage."""
+        """Otherwise it is replaced, a few times. Refuses a worker with other packages than the stage has."""
         if (error := outcome.exception()) is not None:
             self.failed_starts += 1
-            if self.failed_starts == ATTEMPTS and not self.running:
+            if self.failed_starts < ATTEMPTS:  # perhaps on another node
+                self.replace(actor)
+            elif not self.running:
                 raise InfrastructureError(self.no_worker(f"could not start one: {first_line(error)}"))
-            self.replace(actor)
             return False
         node, versions = outcome.result()
         refuse_other_packages(node, versions)

@@ -35,7 +35,12 @@ def choose_engine(setting: str | None) -> None:
     """For commands: make this the engine of all stages that this process starts. None: what the environment says."""
     if setting is not None:
         os.environ[ENGINE] = setting
-    if engine_setting().is_ray and find_spec("ray") is None:
+    if engine_setting().is_ray:
+        refuse_missing_ray()
+
+
+def refuse_missing_ray() -> None:
+    if find_spec("ray") is None:
         raise UserError("--engine ray: Ray is not installed; expected the extra `ray`: pip install -e '.[ray]'")
 
 

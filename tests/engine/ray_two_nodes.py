@@ -19,11 +19,13 @@ import pytest
 
 from codline.core.errors import CodlineError
 from codline.engine import ray_actor, ray_workers
+from codline.engine.ray_actor import PassActor
 from codline.engine.ray_cluster import connect_to_cluster
-from codline.engine.setting import ENGINE, EngineSetting
+from codline.engine.setting import ENGINE, EngineSetting, engine_setting
 from codline.learning.inference import BatchOutputs
 from codline.learning.pass_files import PassFile
 from codline.runtime import state_directory
+from tests.engine import jobs
 from tests.engine.namespaces import kill_processes
 from tests.engine.test_local_workers import wait_until
 from tests.workspace import Workspace
@@ -65,12 +67,29 @@ def wait_for_nodes(address: str, number: int) -> None:
     ray_workers.leave_cluster()
 
 
+def sentence_of_busy_cluster(address: str) -> str:
+    """What a pass is told while another has both CPUs."""
+    os.environ[ENGINE] = f"ray:1@{address}"
+    connected = connect_to_cluster(engine_setting())
+    others = [connected.remote(num_cpus=1)(PassActor).remote("") for _ in range(2)]
+    connected.get([other.environment.remote() for other in others])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_workers, "START_SECONDS", 1.0)
+        try:
+            return f"no error: {list(ray_workers.compute_in_order(1, os.getpid, jobs.squares, [1]))}"
+        except CodlineError as error:
+            return f"{error.exit_code}: {error}"
+        finally:
+            ray_workers.leave_cluster()
+
+
 def main(folder: Path, address: str, node: int) -> None:
     workspace, record = Workspace(Path.cwd()), dict[str, Any]()
     record["one process"] = hashes(workspace, "local")
     record["one process imports Ray"] = "ray" in sys.modules
     wait_for_nodes(address, 2)
     record["too many"] = sentence(workspace, f"ray:3@{address}")
+    record["busy"] = sentence_of_busy_cluster(address)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ray.__version__", "2.0.0")
         record["version"] = sentence(workspace, f"ray:2@{address}")

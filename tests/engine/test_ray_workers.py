@@ -173,6 +173,11 @@ def test_more_workers_than_the_cluster_has_room_for_are_refused(two_nodes: dict[
     assert two_nodes["too many"] == f"2: --engine ray: {found}; expected room for 3"
 
 
+def test_pass_without_a_worker_ends_with_exit_code_7(two_nodes: dict[str, Any]) -> None:
+    found = f"no worker of the pass runs: the Ray cluster {CLUSTER} is busy; 0 CPUs and 0 GPUs are free"
+    assert two_nodes["busy"] == f"7: {found}"
+
+
 def test_cluster_with_another_version_of_ray_is_refused(two_nodes: dict[str, Any]) -> None:
     python = f"Python {platform.python_version()}"
     found = f"the cluster {CLUSTER} has Ray {version('ray')} and {python}, this process Ray 2.0.0 and {python}"
