@@ -86,15 +86,11 @@ class ImageReader:
         for batch in file.read(ids):
             yield batch
             done += len(batch.ids)
-        with closing(self.compute_batches(networks, ids[done:], requested)) as batches:
+        with closing(self.compute_batches(networks, ids[done:], requested, None)) as batches:
             yield from map(file.append, batches)
 
     def compute_batches(
-        self,
-        networks: Sequence[Network],
-        ids: np.ndarray,
-        requested: RequestedOutputs,
-        transform: Transform | None = None,
+        self, networks: Sequence[Network], ids: np.ndarray, requested: RequestedOutputs, transform: Transform | None
     ) -> Generator[BatchOutputs]:
         """In this process, or where the engine says."""
         workers = self.workers(len(ids), is_augmented=transform is not None)

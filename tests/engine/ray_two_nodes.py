@@ -71,7 +71,7 @@ def sentence_of_busy_cluster(address: str) -> str:
     """What a pass is told while another has both CPUs."""
     os.environ[ENGINE] = f"ray:1@{address}"
     connected = connect_to_cluster(engine_setting())
-    others = [connected.remote(num_cpus=1)(PassActor).remote("") for _ in range(2)]
+    others = [connected.remote(num_cpus=1)(PassActor).remote("nowhere") for _ in range(2)]
     connected.get([other.environment.remote() for other in others])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_workers, "START_SECONDS", 1.0)

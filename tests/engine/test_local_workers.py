@@ -126,7 +126,7 @@ def test_item_that_kills_three_workers_ends_the_pass_with_exit_code_7(tmp_path: 
 
 def test_error_of_a_worker_is_raised_where_its_result_would_come() -> None:
     results = compute_in_order(2, NO_SETUP, jobs.failures, ["data"] * 3)
-    with pytest.raises(DataError, match=r"^images\.arrow: has no row with id 7$"):
+    with pytest.raises(DataError, match=r"^images/00000\.arrow: has no row with id 7$"):
         next(results)
 
 
