@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from codline.learning.image_reader import CHUNK_BATCHES, PickledArray
+from codline.learning.image_reader import CHUNK_BATCHES
 from codline.learning.inference import batch_slices
+from codline.learning.memory_order import PickledArray
 
 
 @given(st.integers(0, 500), st.integers(2, 20))
