@@ -84,7 +84,7 @@ def open_pass_file(
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
     for tensor in deciding_tensors(networks, requested):
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data)
-    digest.update(ids.tobytes())
+    digest.update(np.ascontiguousarray(ids).data)
     return PassFile(state_directory.pass_path(snapshot.stage, digest.hexdigest()[:32]))
 
 
