@@ -22,7 +22,8 @@ from torch import distributed
 from codline.core.errors import CodlineError, InfrastructureError, UserError
 from codline.core.params import Compute
 from codline.data.image_store import open_image_store
-from codline.engine.local_workers import PassWorker, unpack_answer
+from codline.engine.job_answers import unpack_answer
+from codline.engine.local_workers import PassWorker
 from codline.learning.compute import configure, select_device
 from codline.learning.fit import TrainingState, fit
 from codline.learning.inference import TakeImages
