@@ -56,7 +56,7 @@ def serve_deployments(on_ready: Callable[[], None]) -> None:
 
 
 def make_deployment(flow: Flow[..., Any], name: str, **settings: Any) -> RunnerDeployment:
-    """Found by module: once `prefect deploy` has run here, Prefect resolves a file path without its directory."""
+    """Found by module: after a deployment to a work pool, Prefect resolves a file path without its directory."""
     module = EntrypointType.MODULE_PATH
     deployment = flow.to_deployment(name, description=flow.description, entrypoint_type=module, **settings)
     return cast(RunnerDeployment, deployment)  # typed for asynchronous callers too

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from codline.core.errors import DISK_ERRORS, DataError, storage_error
+from codline.core.errors import DISK_ERRORS, DataError, StorageError, storage_error
 
 
 def user_path(text: str) -> Path:
@@ -80,8 +80,10 @@ def atomic_directory(directory: Path) -> Iterator[Path]:
     try:
         yield part
         sync_tree(part)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, StorageError) and isinstance(error.__cause__, OSError):  # of a file in `part`
+            raise storage_error(error.__cause__, directory) from error.__cause__
         raise
     if directory.exists():
         directory.replace(old)

@@ -82,7 +82,8 @@ def cycle_run_name() -> str:
 def mark_crashed(client: SyncPrefectClient, flow_run: UUID) -> None:
     """Mark a flow run, its nested flow runs and their tasks as crashed where Prefect still shows them as running."""
     crashed: State = Crashed(message="its process was killed")
-    for run in [client.read_flow_run(flow_run), *children(client, flow_run)]:
+    known = client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[flow_run])))
+    for run in [*known, *children(client, flow_run)]:  # it may be of another server, which this one does not know
         mark_tasks_crashed(client, run.id)
         if run.state is not None and not run.state.is_final():
             client.set_flow_run_state(run.id, crashed)

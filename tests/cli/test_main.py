@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from codline.cli.main import ANYWHERE, app
 from codline.cli.options import parse_overrides
 from codline.core.errors import UserError
+from codline.engine.setting import EXPECTED
 from codline.orchestration import presets
 from codline.orchestration.params_file import params_changes
 from tests.workspace import REPOSITORY
@@ -56,10 +57,9 @@ main.main()
 
 @pytest.mark.parametrize("command", [["run"], ["study", "digits-strategies"]])
 def test_unknown_engine_is_refused_before_anything_runs(command: list[str]) -> None:
-    words = [sys.executable, "-m", "codline.cli.main", *command, "--engine", "ray"]
+    words = [sys.executable, "-m", "codline.cli.main", *command, "--engine", "spark"]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    expected = "expected local (one process) or local:N (N worker processes, at most 256)"
-    assert done.stderr == f"codline: --engine or CODLINE_ENGINE: found 'ray', {expected}\n"
+    assert done.stderr == f"codline: --engine or CODLINE_ENGINE: found 'spark', {EXPECTED}\n"
     assert (done.returncode, done.stdout) == (2, "")
 
 

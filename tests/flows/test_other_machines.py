@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from codline.core.errors import InfrastructureError, UserError
+from tests.faults import LONG
 from tests.flows.test_deployments import post, run_state
 from tests.project import BIN, Project, clone_with_small_campaign
 from tests.servers import has_postgres, running_mlflow, running_postgres, running_prefect, running_s3
@@ -125,6 +126,7 @@ def wait_for(condition: Callable[[], bool], machine: WorkerMachine) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.skipif(os.environ.get(LONG) != "all", reason="takes minutes, so only `make faults` runs it")
 def test_campaign_whose_machine_dies_goes_on_at_another_one_and_comes_back(team: Team, finished: Project) -> None:
     laptop = team.laptop
     refused = laptop.run("codline", "deploy", "--pool", "gpu")

@@ -114,9 +114,7 @@ def test_codline_ui_serves_both_pages_on_loopback_until_it_is_stopped(project: P
     assert fetch_page(mlflow) == ""
 
 
-def test_codline_serve_deployments_run_by_name_also_after_a_deployment_to_a_work_pool(project: Project) -> None:
-    project.must("prefect", "work-pool", "create", "local", "--type", "process", "--overwrite")
-    project.must("prefect", "--no-prompt", "deploy", "--all")
+def test_codline_serve_deployments_run_by_name(project: Project) -> None:
     lock, metrics = project.lock, [project.root / f"cycles/{cycle}/metrics.json" for cycle in ("c1", "c2")]
     with running(project, "codline serve"):
         wait_until(lambda: "cycle/local are served" in project.output)
@@ -313,7 +311,7 @@ IN_TESTS: dict[Callable[..., object], list[str]] = {
     ],
     test_preset_can_be_run_or_only_written: ["codline run --preset digits", "codline preset digits"],
     test_codline_ui_serves_both_pages_on_loopback_until_it_is_stopped: ["codline ui"],
-    test_codline_serve_deployments_run_by_name_also_after_a_deployment_to_a_work_pool: [
+    test_codline_serve_deployments_run_by_name: [
         "codline serve",
         "prefect deployment run campaign/local --watch",
         "prefect deployment run cycle/local -p cycle=c3 --watch",

@@ -303,9 +303,10 @@ def test_follower_gives_up_after_the_campaign_only_if_it_has_not_reached_mlflow(
 ) -> None:
     messages = list[str]()
     monkeypatch.setattr(follower, "leave", messages.append)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@host/mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql+psycopg2://me:secret@host/mlflow")
     end = follower.EndOfCampaign(None)
     end.connected = connected
     end.give_up()
-    sentence = "MLflow at postgresql://me:***@host/mlflow did not answer (for 20 s); run `codline track` later"
+    address = "postgresql+psycopg2://me:***@host/mlflow"
+    sentence = f"MLflow at {address} did not answer (for 20 s); run `codline track` later"
     assert messages == ([] if connected else [sentence])
