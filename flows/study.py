@@ -46,8 +46,8 @@ def study(name: str, overrides: Overrides | None = None, jobs: PositiveInt = 1, 
 def start_workers(plan: StudyPlan, runner: StudyRunner, jobs: int, pool: str | None) -> list[Worker | PoolWorker]:
     if pool is None:
         return [Worker(runner) for _ in range(worker_count(plan, jobs))]
-    require_worker(pool)
     deployment, restorer, lock = deploy_to_pool(pool), Worker(runner), threading.Lock()
+    require_worker(pool)
     return [PoolWorker(plan, deployment, pool, restorer, lock) for _ in range(min(jobs, len(plan.points)))]
 
 

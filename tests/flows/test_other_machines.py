@@ -81,8 +81,15 @@ class Team:
         self.machines = list[WorkerMachine]()
 
     def start_worker(self, name: str) -> WorkerMachine:
-        self.machines.append(WorkerMachine(self.root / name, self.settings))
-        return self.machines[-1]
+        """Returns once it polls the pool."""
+        machine = WorkerMachine(self.root / name, self.settings)
+        self.machines.append(machine)
+        wait_for(lambda: name in self.polling_workers(), machine)
+        return machine
+
+    def polling_workers(self) -> set[str]:
+        workers = post(self.laptop, "work_pools/gpu/workers/filter", {})
+        return {worker["name"] for worker in workers if worker["status"] == "ONLINE"}
 
     def deploy(self) -> str:
         found = re.search(r"prefect deployment run (\S+)", self.laptop.run("codline", "deploy", "--pool", "gpu").stdout)
